@@ -3,9 +3,8 @@
 import os
 import signal
 import sys
-from typing import Final
 
-_INTERRUPTED: Final = 130
+_INTERRUPTED = 130
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 import numpy as np
 import polars as pl
@@ -84,25 +84,25 @@ def _keywords_of(command: str, *, without: Collection[str] = ()) -> tuple[str, .
     return tuple(name for name in COMMANDS[command].options if name not in {*of_files, *without})
 
 
-INSPECTED: Final = _keywords_of("inspect", without={"where", "show", "format", "full", "before", "rescored"})
+INSPECTED = _keywords_of("inspect", without={"where", "show", "format", "full", "before", "rescored"})
 # Keywords of `select` spelled like its flags; other commands have options of these names.
-SELECT_KEYWORDS: Final = {"top": "most", "by": "most_by", "solved_at": "solved_from", "against": "before"}
-EXPORT_KEYWORDS: Final = {"pick": "best", "against": "before"}
-EXPORTED: Final = _keywords_of("export")
-ADD_KEYWORDS: Final = {"column": "chosen"}
-ADDED: Final = ("chosen", "on", "take", "by_position", "schema", "in_place", "force", "replace", "fail_on")
-SELECTED: Final = _keywords_of("select")
-WIDTH: Final = 100
-LINES: Final = 30  # a longer repr is cut
-PATH: Final = (str, os.PathLike)
-NEWEST: Final = "now"  # the name of the frame among the runs of `against`
-HEAD: Final = 20  # rows of a pandas frame whose values show the type of a column
-PRE: Final = '<pre style="white-space:pre;overflow-x:auto;line-height:1.2;font-family:monospace">{code}</pre>'
+SELECT_KEYWORDS = {"top": "most", "by": "most_by", "solved_at": "solved_from", "against": "before"}
+EXPORT_KEYWORDS = {"pick": "best", "against": "before"}
+EXPORTED = _keywords_of("export")
+ADD_KEYWORDS = {"column": "chosen"}
+ADDED = ("chosen", "on", "take", "by_position", "schema", "in_place", "force", "replace", "fail_on")
+SELECTED = _keywords_of("select")
+WIDTH = 100
+LINES = 30  # a longer repr is cut
+PATH = (str, os.PathLike)
+NEWEST = "now"  # the name of the frame among the runs of `against`
+HEAD = 20  # rows of a pandas frame whose values show the type of a column
+PRE = '<pre style="white-space:pre;overflow-x:auto;line-height:1.2;font-family:monospace">{code}</pre>'
 
 
 # --- errors that name keywords -------------------------------------------------------------------------------
 
-_FLAG: Final = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)( (?=['A-Z]))?")
+_FLAG = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)( (?=['A-Z]))?")
 
 
 def _in_keywords(text: str) -> str:

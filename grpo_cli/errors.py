@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-_LISTED: Final = 10  # names near an unknown name that are listed, at most; TRL has as many presets
-_FEW: Final = 16  # if no name is near, all known names are listed, unless there are more and a command lists them
-_TYPOS: Final = 2  # in a name, at most: one in three letters
-_SAID: Final = 400  # characters of what is wrong that are shown: a value that it repeats may have megabytes
+_LISTED = 10  # names near an unknown name that are listed, at most; TRL has as many presets
+_FEW = 16  # if no name is near, all known names are listed, unless there are more and a command lists them
+_TYPOS = 2  # in a name, at most: one in three letters
+_SAID = 400  # characters of what is wrong that are shown: a value that it repeats may have megabytes
 
 
 def printable(text: str) -> str:

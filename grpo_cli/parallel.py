@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
-from typing import Final, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
-_WORKERS: Final = min(4, os.cpu_count() or 1)
+_WORKERS = min(4, os.cpu_count() or 1)
 
 
 def ahead(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:

@@ -29,9 +29,9 @@ T = TypeVar("T")
 TAKES: Final[Mapping[Any, str]] = {
     str: "a text", bool: "true or false", tuple: "a list of texts", list: "a list of tables", Mapping: "a table"
 }  # fmt: skip
-SLOW: Final = 1.0  # seconds; a longer import is reported
-_NAME: Final = re.compile(r"[A-Za-z0-9][\w.+-]*")
-_NO_NAME: Final = "none"  # --schema none
+SLOW = 1.0  # seconds; a longer import is reported
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
+_NO_NAME = "none"  # --schema none
 
 
 class PluginWarning(UserWarning):

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from operator import index
-from typing import Any, ClassVar, Final, Literal, SupportsIndex, get_type_hints
+from typing import Any, ClassVar, Literal, SupportsIndex, get_type_hints
 
 import numpy as np
 
@@ -38,7 +38,7 @@ Restore = Callable[[Array], Any]
 
 
 # Settings that need a column: its role, and the option that has it.
-_COLUMNS: Final = (("shape.rank.penalty", "logprob", "logprobs"), ("shape.kl.coef", "kl", "kl_values"))
+_COLUMNS = (("shape.rank.penalty", "logprob", "logprobs"), ("shape.kl.coef", "kl", "kl_values"))
 
 
 @dataclass(frozen=True, kw_only=True)

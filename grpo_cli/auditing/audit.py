@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 import numpy as np
 import polars as pl
@@ -27,11 +26,11 @@ from grpo_cli.read.request import Rule
 from grpo_cli.read.tables import Binding
 
 # Without the checks of how the rows of a rollout count: an audit finds that out.
-AUDITED: Final = tuple(one for one in CHECKS if one not in {unequal_siblings, rows_counted, lone_rollouts})
-PARTS: Final = (2, 4, 8)  # if all keys have one size: how many groups each may merge
-ODD: Final = 0.01  # share of the rows: if fewer differ, the key is right
-DISORDER: Final = 0.1  # of a key with two blocks, nearly always; rounding to 16 bits or two decimals makes less
-GATES: Final = ("mismatched_rows", "mismatched_groups", "max_difference", "rows", "groups", "ties")
+AUDITED = tuple(one for one in CHECKS if one not in {unequal_siblings, rows_counted, lone_rollouts})
+PARTS = (2, 4, 8)  # if all keys have one size: how many groups each may merge
+ODD = 0.01  # share of the rows: if fewer differ, the key is right
+DISORDER = 0.1  # of a key with two blocks, nearly always; rounding to 16 bits or two decimals makes less
+GATES = ("mismatched_rows", "mismatched_groups", "max_difference", "rows", "groups", "ties")
 
 
 def audit(

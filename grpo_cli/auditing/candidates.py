@@ -14,8 +14,8 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Level, Rewards, ShapeOp
 from grpo_cli.engine.presets import presets
 
-EPSILONS: Final = (1e-6, 0.0, 1e-9, 1e-8, 1e-5, 1e-4)
-DDOFS: Final = (1, 0)
+EPSILONS = (1e-6, 0.0, 1e-9, 1e-8, 1e-5, 1e-4)
+DDOFS = (1, 0)
 SCALES: Final[Sequence[Level]] = ("none", "group", "batch")
 
 

@@ -24,24 +24,24 @@ from grpo_cli.engine.plan_parts import Clip
 from grpo_cli.engine.score import advantages
 from grpo_cli.read.group_keys import blocks, encode
 
-SPIKE: Final = 2.0**-10  # relative float32 error of the std of equal rewards, computed as sqrt(E[r^2] - E[r]^2)
-MEAN_ERROR: Final = 2.0**-22  # relative float32 error of a mean
-SPLITS: Final = (2, 4, 8, 16, 32, 64)
-FRAGMENTS: Final = "every row of a rollout was counted, so its reward weighs more; by its id, a rollout counts once"
-LINE: Final = 3  # rows of a group, at least: fewer are always on a line
+SPIKE = 2.0**-10  # relative float32 error of the std of equal rewards, computed as sqrt(E[r^2] - E[r]^2)
+MEAN_ERROR = 2.0**-22  # relative float32 error of a mean
+SPLITS = (2, 4, 8, 16, 32, 64)
+FRAGMENTS = "every row of a rollout was counted, so its reward weighs more; by its id, a rollout counts once"
+LINE = 3  # rows of a group, at least: fewer are always on a line
 # Of a whole log:
-SHIFTS: Final = 64  # rows by which advantages may be shifted
-COMPARED: Final = 500  # rows from all over the log that rule a shift out: chance moves their share by a few per cent
-MOST: Final = 0.75  # share of the rows that a shift has to explain, even if each file was shifted separately
-LARGEST: Final = 64  # rows of a group that was cut
-WHOLE: Final = 0.05  # how far the number of higher rewards of a whole group may be from an integer
-TWO: Final = 2  # distinct rewards: otherwise the missing rows of a group cannot be solved
-PAIRS: Final = 20  # rows beside a shorter one of equal reward and another advantage, at least
-GROUPS: Final = 3  # groups with such pairs, at least
-STEPS: Final = 3  # that have a mean or std of their own, at least
-KINDS: Final = 5  # distinct values in each of them: three more than the two numbers that are solved
-LIKE_HERE: Final = 2.0  # how many times the std of the rows that are here may that of the whole batch be
-APART: Final = 1e-3  # relative difference of the stds of steps
+SHIFTS = 64  # rows by which advantages may be shifted
+COMPARED = 500  # rows from all over the log that rule a shift out: chance moves their share by a few per cent
+MOST = 0.75  # share of the rows that a shift has to explain, even if each file was shifted separately
+LARGEST = 64  # rows of a group that was cut
+WHOLE = 0.05  # how far the number of higher rewards of a whole group may be from an integer
+TWO = 2  # distinct rewards: otherwise the missing rows of a group cannot be solved
+PAIRS = 20  # rows beside a shorter one of equal reward and another advantage, at least
+GROUPS = 3  # groups with such pairs, at least
+STEPS = 3  # that have a mean or std of their own, at least
+KINDS = 5  # distinct values in each of them: three more than the two numbers that are solved
+LIKE_HERE = 2.0  # how many times the std of the rows that are here may that of the whole batch be
+APART = 1e-3  # relative difference of the stds of steps
 
 
 @dataclass(frozen=True)

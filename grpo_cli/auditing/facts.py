@@ -27,16 +27,16 @@ from grpo_cli.read.narrow import Narrow
 from grpo_cli.stats.facts import Number, plain
 
 VERSION: Final = 1
-LISTED: Final = 10
-EXPLAINED: Final = 4  # formulas that fit equally well, whose differences are explained to choose between them
-OPTIONS: Final = {
+LISTED = 10
+EXPLAINED = 4  # formulas that fit equally well, whose differences are explained to choose between them
+OPTIONS = {
     "divisor.level": "--scale", "divisor.of": "--std-of", "divisor.ddof": "--ddof", "post.whiten.level": "--whiten",
 }  # fmt: skip
-EPSILON: Final = "divisor.epsilon"
-TOLD: Final = 8  # formulas for which it is said what would tell them apart
-ROLES: Final = ("length", "input_length", "turns")  # 1 in invented rows
+EPSILON = "divisor.epsilon"
+TOLD = 8  # formulas for which it is said what would tell them apart
+ROLES = ("length", "input_length", "turns")  # 1 in invented rows
 # What could be logged besides ordinary groups, as groups of the lowest (0) and the highest (1) reward of the log and numbers between or beyond.
-ORDINARY: Final = 6  # groups
+ORDINARY = 6  # groups
 INVENTED: Final[Mapping[str, Sequence[float]]] = {
     "one group of unequal size": [0, 1, 1],
     "a group of equal rewards": [1, 1, 1, 1],

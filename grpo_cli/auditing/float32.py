@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from itertools import islice, product
-from typing import Final
 
 import numpy as np
 import polars as pl
@@ -21,10 +20,10 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Divisor, Whiten
 from grpo_cli.engine.score import advantages, weights
 
-ULPS: Final = 4  # the largest error of a float32 mean, in last bits
-BITS: Final = 24  # bits of a float32 mantissa: a sum that needs no more is exact
-SUMS: Final = 20_000  # combinations of the noise of several columns that are tried at most
-PLAIN: Final = 3  # rows without noise in a batch, at least, to fit its factor and offset
+ULPS = 4  # the largest error of a float32 mean, in last bits
+BITS = 24  # bits of a float32 mantissa: a sum that needs no more is exact
+SUMS = 20_000  # combinations of the noise of several columns that are tried at most
+PLAIN = 3  # rows without noise in a batch, at least, to fit its factor and offset
 
 
 def noise_of(value: float, size: int, divisor: Divisor) -> Vector:

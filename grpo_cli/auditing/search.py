@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -28,17 +28,17 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.schemas.table import schemas
 
-CONFIRMED: Final = 2_000_000  # rows that are computed to confirm plans, all plans together
-FEWEST: Final = 6  # plans that are confirmed at least
-SLACK: Final = 6  # further rows that may differ in the sample
-MOST: Final = 40  # plans that are confirmed at most
-DECIMALS: Final = range(2, 7)  # decimals of rounded values; a number with one or none may be exact
-EXACT: Final = 3  # rewards with more decimals may have been rounded
-BETTER: Final = 0.5  # a coarser reading has to reduce the rows that differ to this share
-TWENTIETHS: Final = 0.5  # values of two decimals may be exact if a larger share are twentieths
+CONFIRMED = 2_000_000  # rows that are computed to confirm plans, all plans together
+FEWEST = 6  # plans that are confirmed at least
+SLACK = 6  # further rows that may differ in the sample
+MOST = 40  # plans that are confirmed at most
+DECIMALS = range(2, 7)  # decimals of rounded values; a number with one or none may be exact
+EXACT = 3  # rewards with more decimals may have been rounded
+BETTER = 0.5  # a coarser reading has to reduce the rows that differ to this share
+TWENTIETHS = 0.5  # values of two decimals may be exact if a larger share are twentieths
 # Three of four rounded values need one of the last two bits, fewer if they are multiples of each other; eighths need none.
-LAST_BITS: Final = 0.25
-VALUES: Final = 4  # distinct values that are needed to recognise rounding
+LAST_BITS = 0.25
+VALUES = 4  # distinct values that are needed to recognise rounding
 
 
 def search(narrow: Narrow, logged: Vector, said: Said) -> tuple[list[Fit], Log, Sequence[Candidate]]:

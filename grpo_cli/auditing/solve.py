@@ -23,21 +23,21 @@ from grpo_cli.engine.moments import NEAREST, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip, Divisor, NanToZero, Weight, Whiten
 
-ALONG: Final = 0.05  # a weighted sum explains the values if the smallest singular value is this share of the next
-NEARLY: Final = 0.01  # error of the logarithm of a group weight, as long as the epsilon is not known
+ALONG = 0.05  # a weighted sum explains the values if the smallest singular value is this share of the next
+NEARLY = 0.01  # error of the logarithm of a group weight, as long as the epsilon is not known
 # A step of the last digit of a solved constant is this many times half its interval: chance gives one in half as many.
-STEP: Final = 500.0
-DIGITS: Final = 2  # of an epsilon, or of a factor beside the std of a batch: one of its many stds fits three by chance
-INSIDE: Final = 3  # distinct values between the bounds of a clip, at least
-EQUAL: Final = 1e-5  # relative difference of values that were clipped to the same bound
+STEP = 500.0
+DIGITS = 2  # of an epsilon, or of a factor beside the std of a batch: one of its many stds fits three by chance
+INSIDE = 3  # distinct values between the bounds of a clip, at least
+EQUAL = 1e-5  # relative difference of values that were clipped to the same bound
 Level = Literal["group", "batch"]
 Rule = Divisor | Whiten
 Ruled = tuple[Candidate, Rule | None]  # and its last division
 CENTRE: Final[Mapping[str, Any]] = {"divide": False, "ddof": 1}  # the subtraction of a whitening alone
 LEVELS: Final[Sequence[Level]] = ("group", "batch")
 OF: Final[Sequence[Literal["reward", "residual"]]] = ("reward", "residual")
-SAME: Final = 9  # decimals in which the values of two starts agree if they are the same
-DIFFERENT: Final = 2  # rows at a bound, distinct values, or rewards that vary, at least
+SAME = 9  # decimals in which the values of two starts agree if they are the same
+DIFFERENT = 2  # rows at a bound, distinct values, or rewards that vary, at least
 
 
 def shortest(low: float, high: float, digits: int, step: float = STEP) -> float | None:

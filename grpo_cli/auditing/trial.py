@@ -19,21 +19,21 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import advantages
 from grpo_cli.read.narrow import Narrow
 
-SAMPLE: Final = 4_096  # rows that formulas are solved on: all, or those of some groups
-FLOAT32_ERROR: Final = 2e-5  # error of float32 arithmetic, relative to max(1, |A|)
-FLOAT64_ERROR: Final = 1e-6  # of float64 arithmetic, on rewards that may have been rounded to float32
-DIGITS: Final = 12  # numbers of float64 arithmetic have more; a logger that prints float32 writes fewer
+SAMPLE = 4_096  # rows that formulas are solved on: all, or those of some groups
+FLOAT32_ERROR = 2e-5  # error of float32 arithmetic, relative to max(1, |A|)
+FLOAT64_ERROR = 1e-6  # of float64 arithmetic, on rewards that may have been rounded to float32
+DIGITS = 12  # numbers of float64 arithmetic have more; a logger that prints float32 writes fewer
 # Error of a formula with a solved constant, relative to the largest |A|: in float64 and float32.
-EXACT: Final = (1e-9, 1e-6)
-COARSE: Final = 1e-3  # a larger tolerance leaves too few digits to solve a constant
+EXACT = (1e-9, 1e-6)
+COARSE = 1e-3  # a larger tolerance leaves too few digits to solve a constant
 Precision = Literal["float64", "float32", "float16", "bfloat16", "decimals"]
 MANTISSAS: Final[Mapping[int, Precision]] = {8: "bfloat16", 11: "float16"}  # bits of the mantissa
-TIED: Final = 3.0  # formulas are tied if their errors differ by at most this factor
-ROUNDING: Final = 1e-12  # a smaller error, or number, is rounding
-LARGE: Final = 1e-3  # smaller advantages depend too little on a constant
-FAR: Final = 0.5  # a formula is not near if a larger share of the rows differs
-SPARE_EQUATIONS: Final = 3  # a match needs this many more equations than solved constants
-FEW_GROUPS: Final = 3  # a match needs more groups than these
+TIED = 3.0  # formulas are tied if their errors differ by at most this factor
+ROUNDING = 1e-12  # a smaller error, or number, is rounding
+LARGE = 1e-3  # smaller advantages depend too little on a constant
+FAR = 0.5  # a formula is not near if a larger share of the rows differs
+SPARE_EQUATIONS = 3  # a match needs this many more equations than solved constants
+FEW_GROUPS = 3  # a match needs more groups than these
 
 
 @dataclass(frozen=True)

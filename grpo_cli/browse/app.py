@@ -8,7 +8,7 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import PurePath
 from threading import Lock, Thread, current_thread
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -34,8 +34,8 @@ from grpo_cli.render.explain import of_row
 from grpo_cli.render.text import clean, count, number
 
 Given = Mapping[str, Any]
-PROGRESS: Final = 0.1  # seconds between two updates of a search's progress
-PROMPT: Final = 200  # characters of a prompt that a list may show
+PROGRESS = 0.1  # seconds between two updates of a search's progress
+PROMPT = 200  # characters of a prompt that a list may show
 
 
 class Browser(App[list[str]]):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from operator import attrgetter
 from textwrap import wrap
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from rich.text import Text
 
@@ -22,7 +22,7 @@ class Key(NamedTuple):
     short: str = ""  # the text in the last line of the screen; empty: not shown there
 
 
-KEYS: Final = (
+KEYS = (
     Key("move", "tab", "focus_next", "Tab", "next list; Shift+Tab: previous list"),
     Key("move", "enter", "inside", "Enter", "open the group, then the text"),
     Key("move", "escape", "leave", "Esc", "back; stops a search"),
@@ -47,8 +47,8 @@ KEYS: Final = (
     Key("do", "q", "quit", "q", "quit", "quit"),
 )  # fmt: skip
 # Keys of every list and text, which are not bound by the screen.
-MOVING: Final = (("↑ ↓", "a line; also k and j"), ("PgUp", "a page up"), ("PgDn", "a page down; also Space"), ("Home", "the first line, End the last; also g and G"))  # fmt: skip
-INDENT: Final = 9
+MOVING = (("↑ ↓", "a line; also k and j"), ("PgUp", "a page up"), ("PgDn", "a page down; also Space"), ("Home", "the first line, End the last; also g and G"))  # fmt: skip
+INDENT = 9
 
 
 def footer() -> Text:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import accumulate, zip_longest
-from typing import Final
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Span, Text
@@ -16,14 +15,14 @@ from grpo_cli.read.texts import Passage
 from grpo_cli.render.text import clean, count
 from grpo_cli.values.chat import is_model
 
-ENDS: Final = 2_000  # characters shown at either end of a long text at first
-WHOLE: Final = 1_000_000  # characters shown at either end when the whole text is asked for
-LEAST: Final = 500  # a cut leaves out at least this many characters; as many are shown around a hit
-COMPARED: Final = 4_000  # longer texts are compared by lines, not by words
-TAB: Final = 4  # spaces that a tab is shown as
+ENDS = 2_000  # characters shown at either end of a long text at first
+WHOLE = 1_000_000  # characters shown at either end when the whole text is asked for
+LEAST = 500  # a cut leaves out at least this many characters; as many are shown around a hit
+COMPARED = 4_000  # longer texts are compared by lines, not by words
+TAB = 4  # spaces that a tab is shown as
 
 # What Markdown marks, by the name of its style: code, headings, strong words. The marks stay, since the model wrote them.
-_MARKDOWN: Final = re.compile(
+_MARKDOWN = re.compile(
     r"(?P<code>^```.*?(?:^```\s*?$|\Z)|`[^`\n]+`)|(?P<strong>^#{1,6} .*?$|\*\*[^*\n]+\*\*)", re.DOTALL | re.MULTILINE
 )
 

@@ -19,12 +19,12 @@ from grpo_cli.stats.trends import Trend
 from grpo_cli.stats.verdicts import percent
 
 Column = tuple[str, Callable[[Sequence[GroupLine]], list[str]]]  # its head, and its texts for some groups
-BLOCK: Final = 64  # groups whose lines are made together
-CACHED: Final = 64  # blocks kept
-SHORTEST: Final = 8  # the beginning of a prompt has at least this many cells
-MISSING: Final = "·"
+BLOCK = 64  # groups whose lines are made together
+CACHED = 64  # blocks kept
+SHORTEST = 8  # the beginning of a prompt has at least this many cells
+MISSING = "·"
 # A status in one character: a sign that needs no colour.
-SIGNS: Final = {
+SIGNS = {
     "scored": " ",
     "zero-variance": "=",
     "singleton": "1",
@@ -34,7 +34,7 @@ SIGNS: Final = {
     "left-out": "x",
 }
 EQUAL: Final[Mapping[float | None, str]] = {1.0: "good", 0.0: "bad"}  # the colours of always and never solved groups
-STRIP: Final = 8  # cells of the rewards of a group
+STRIP = 8  # cells of the rewards of a group
 
 
 class GroupLines:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -29,15 +29,15 @@ from grpo_cli.stats.inspection import Inspection, RowLine, never_stopping, score
 from grpo_cli.stats.trends import Trend
 from grpo_cli.stats.verdicts import label_of_equal
 
-NEW_FILE: Final = "NEW_FILE"  # the name of an output in a command that is only shown
+NEW_FILE = "NEW_FILE"  # the name of an output in a command that is only shown
 # What the groups that are shown can be written as.
-KINDS: Final = {"select": "the rows as they are in their files"} | {
+KINDS = {"select": "the rows as they are in their files"} | {
     f"export --to {kind}": about
     for kind, about in (part.split(": ") for part in EVERY["to"].help.removesuffix(".").split(". "))
 }
-ORDER: Final = "order"  # groups keep the order of the file
+ORDER = "order"  # groups keep the order of the file
 # What groups can be sorted by, and what it means.
-FACTS: Final = {
+FACTS = {
     ORDER: "the order of the files",
     "size": "rows",
     "scored": "rows with a reward",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Final
 
 import numpy as np
 import polars as pl
@@ -17,7 +16,7 @@ from grpo_cli.render.text import count
 from grpo_cli.values.cells import Excerpt
 
 # Words that a file contains as they are shown, unless a letter is escaped; JSON may differ in other characters.
-_WORDS: Final = re.compile(r"\w+(?: \w+)*", re.ASCII)
+_WORDS = re.compile(r"\w+(?: \w+)*", re.ASCII)
 
 
 class Search:

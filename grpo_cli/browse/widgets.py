@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from rich.style import Style
 from rich.text import Text
@@ -20,7 +20,7 @@ from textual.strip import Strip
 from grpo_cli.browse.layout import shown, wrapped
 
 # The colours of the terminal, each with one meaning; none is the only sign.
-STYLES: Final = Theme({
+STYLES = Theme({
     "key": "bold cyan",  # it can be pressed
     "model": "bold magenta",  # the turn of the model
     "other": "bold blue",  # all other turns

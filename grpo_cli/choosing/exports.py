@@ -25,9 +25,9 @@ from grpo_cli.stats.difficulty import BANDS, bands, pass_at, solve_rates, solved
 from grpo_cli.stats.facts import Number, reward_range
 from grpo_cli.stats.inspection import Inspection, score_groups
 
-BETA: Final = 1.0
-MAX_WEIGHT: Final = 20.0
-_TEXTS: Final = ("prompt", "response", "messages")
+BETA = 1.0
+MAX_WEIGHT = 20.0
+_TEXTS = ("prompt", "response", "messages")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -444,7 +444,7 @@ def tokens(rollouts: Rollouts, _: Wanted) -> Records:
     return Records(rows={"tokens": rollouts.rows}, columns=pl.DataFrame(columns), left_out=rollouts.left_out)
 
 
-_KINDS: Final = (
+_KINDS = (
     Kind(
         "sft", sft, takes=(*_TEXTS, "pick", "per_group", "min_reward", "keep_duplicates"),
         help="the best rows of each group, with their reward",

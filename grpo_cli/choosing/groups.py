@@ -27,12 +27,12 @@ from grpo_cli.stats.difficulty import pass_at, solved_counts
 from grpo_cli.stats.inspection import Inspection, learned_from, score_groups
 
 VERSION: Final = 1
-FACTS: Final = (
+FACTS = (
     "size", "scored", "unscorable", "mean", "std", "min", "max", "spread", "solve_rate", "constant", "nearly", "length",
 )  # fmt: skip
 
-OF_RUNS: Final = ("runs", "solved_runs")
-OF_DRAWS: Final = r"(^|[._])(group|uid)([._]|$)"  # ids of groups: a prompt has another in each step
+OF_RUNS = ("runs", "solved_runs")
+OF_DRAWS = r"(^|[._])(group|uid)([._]|$)"  # ids of groups: a prompt has another in each step
 Pick = Literal["best", "worst", "spread", "random", "shortest"]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, get_origin
+from typing import Any, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -185,7 +185,7 @@ def _help_all(ctx: typer.Context, given: bool) -> None:  # noqa: FBT001 - typer'
         raise typer.Exit
 
 
-_HELP_ALL: Final = typer.Option(
+_HELP_ALL = typer.Option(
     False,  # noqa: FBT003
     HELP_ALL,
     help="Show all options and exit.",

@@ -20,19 +20,19 @@ from grpo_cli.files.kept import keeping
 
 # Modules and parsed rows are many objects with hardly a cycle: at Python's threshold of 700 the collector would walk
 # them again and again. Loading a command makes up to 200,000.
-_NEW_OBJECTS: Final = 1_000_000
-SIGNALLED: Final = 128  # the exit status after a signal is this and the number of the signal
-_INDENT: Final = 7  # columns of a label and a space
-_NARROWEST: Final = 40  # columns that text is broken into, at least
-_SOON: Final = 0.02  # seconds until a signal is sent again
-INTERRUPTED: Final = SIGNALLED + signal.SIGINT
-BROKEN_PIPE: Final = 141
+_NEW_OBJECTS = 1_000_000
+SIGNALLED = 128  # the exit status after a signal is this and the number of the signal
+_INDENT = 7  # columns of a label and a space
+_NARROWEST = 40  # columns that text is broken into, at least
+_SOON = 0.02  # seconds until a signal is sent again
+INTERRUPTED = SIGNALLED + signal.SIGINT
+BROKEN_PIPE = 141
 # A closed terminal sends SIGHUP, which Windows does not have.
-ENDING: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-_QUOTED: Final = re.compile(r"'([^' ]+)'")
-_MEANT: Final = re.compile(r"did you mean '([^' ]+)'\?")
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+_QUOTED = re.compile(r"'([^' ]+)'")
+_MEANT = re.compile(r"did you mean '([^' ]+)'\?")
 # `--group id,step if ids restart`, `add --force to replace it`, but not `--group NAME` and not `--against compares other rollouts`.
-_OPTION: Final = re.compile(
+_OPTION = re.compile(
     r"(?:add |give )?(--[a-z-]+)(?: (?!\S*[A-Z]{2})('[^']*'|[^\s']*[^\s',:])"
     r"(?= (?:if|to|leaves|keeps|says|treats|shows|makes|replaces|gives|reads|splits|drops|writes|continues)\b|$))?"
 )

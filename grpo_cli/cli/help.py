@@ -7,16 +7,15 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final
 
 from grpo_cli.cli.terminal import BOLD, CYAN, coloured
 from grpo_cli.options.table import COMMANDS, EVERY, Command, Option
 
-PROGRAM: Final = "grpo-adv"
-HELP_ALL: Final = "--help-all"
-_LABEL: Final = 31  # columns of names; a longer name has its text on the next line
-_INDENT: Final = 2
-_NARROWEST: Final = 60  # columns
+PROGRAM = "grpo-adv"
+HELP_ALL = "--help-all"
+_LABEL = 31  # columns of names; a longer name has its text on the next line
+_INDENT = 2
+_NARROWEST = 60  # columns
 
 
 def of_command(row: Command, *, whole: bool = False) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from glob import has_magic
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
 
 from grpo_cli.cli.inspect import looked_at, refuse_without_runs
 from grpo_cli.errors import UsageError, printable
@@ -16,9 +15,9 @@ from grpo_cli.files.stores import is_url, shown
 from grpo_cli.options.resolve import Given
 from grpo_cli.runs.asked import file_of
 
-NEEDS: Final = ("altair", "vl_convert")
+NEEDS = ("altair", "vl_convert")
 # They do not change the page: a run with them writes the same bytes as one without.
-UNSEEN: Final = frozenset({"--force", "--quiet", "-q", "--debug"})
+UNSEEN = frozenset({"--force", "--quiet", "-q", "--debug"})
 
 
 def report(given: Given) -> None:

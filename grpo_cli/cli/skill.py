@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-NAME: Final = "grpo-adv"
-SOURCE: Final = Path(__file__).parents[1] / "skills" / NAME / "SKILL.md"
+NAME = "grpo-adv"
+SOURCE = Path(__file__).parents[1] / "skills" / NAME / "SKILL.md"
 
 
 def skill(given: dict[str, Any]) -> None:

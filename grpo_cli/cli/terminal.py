@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import IO, Any, Final
+from typing import IO, Any
 
 # The colours of the terminal, each with one meaning everywhere.
-BOLD: Final = "1"
-RED: Final = "1;31"  # an error
-CYAN: Final = "36"  # what to type
-COLOURS: Final = {"always": "FORCE_COLOR", "never": "NO_COLOR"}  # the variable that says so
+BOLD = "1"
+RED = "1;31"  # an error
+CYAN = "36"  # what to type
+COLOURS = {"always": "FORCE_COLOR", "never": "NO_COLOR"}  # the variable that says so
 
 
 def has_colours(stream: IO[str] | None) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import numpy as np
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 Words = np.ndarray[tuple[int], np.dtype[np.uint64]]
 T = TypeVar("T")
 
-PIECE: Final = 1 << 17  # rows of a piece of a long column
-FEW: Final = 20  # the most distinct values that are counted one by one
-_NOT_FINITE: Final = 4  # distinct values that are not finite: null, NaN and both infinities
-SAMPLE: Final = 4096  # leading rows that show whether a column has few distinct values
+PIECE = 1 << 17  # rows of a piece of a long column
+FEW = 20  # the most distinct values that are counted one by one
+_NOT_FINITE = 4  # distinct values that are not finite: null, NaN and both infinities
+SAMPLE = 4096  # leading rows that show whether a column has few distinct values
 
 
 def over(work: Callable[[int, int], T], rows: int, piece: int = 0) -> list[T]:

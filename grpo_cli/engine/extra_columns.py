@@ -21,7 +21,7 @@ class Role:
     default: float = 0.0
 
 
-_ROWS: Final = (
+_ROWS = (
     Role("length", "response length in tokens", "--length-column"),
     Role("logprob", "mean log-prob of the response", "--logprob-column"),
     Role("baseline", "reward of the greedy answer, or another baseline", "--baseline-column"),

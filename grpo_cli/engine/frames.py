@@ -22,13 +22,13 @@ from grpo_cli.engine.group_stats import Segments, base_quantities, group_extreme
 from grpo_cli.engine.moments import Codes, Moments, Vector, exact_sums
 from grpo_cli.errors import DataError
 
-GROUP: Final = "group"
-BATCH: Final = "batch"
-ROLLOUT: Final = "rollout"
+GROUP = "group"
+BATCH = "batch"
+ROLLOUT = "rollout"
 # The largest absolute reward: the squares of larger ones overflow and silently give 0 or NaN.
-FARTHEST: Final = 1e150
+FARTHEST = 1e150
 # With at most this many rows, a step of a query costs more than the arithmetic of its columns.
-FEW_ROWS: Final = 4_096
+FEW_ROWS = 4_096
 _ROW_BY_ROW: Final[dict[bytes, bool]] = {}  # a cache: most plans share their expressions
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -23,7 +23,7 @@ Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Cells = TypeVar("Cells", bound=np.ndarray[tuple[int], Any])
 Matrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 AnyCodes = np.ndarray[Any, np.dtype[np.integer[Any]]]
-_ROWS: Final = 1 << 15  # rows that are added at once: they fit the cache of a core
+_ROWS = 1 << 15  # rows that are added at once: they fit the cache of a core
 
 
 def group_sums(codes: Codes, values: pl.Series, groups: int) -> Vector:

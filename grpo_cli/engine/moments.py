@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-CHUNK: Final = 65_536
-_BLOCK: Final = 1 << 14  # rows whose intermediate arrays stay in the cache
-_WORD: Final = 16  # numpy sorts 16-bit integers in linear time
-NEAREST: Final = 1e-150  # the squares of a smaller spread lose digits or underflow
+CHUNK = 65_536
+_BLOCK = 1 << 14  # rows whose intermediate arrays stay in the cache
+_WORD = 16  # numpy sorts 16-bit integers in linear time
+NEAREST = 1e-150  # the squares of a smaller spread lose digits or underflow
 
 Vector = np.ndarray[tuple[int], np.dtype[np.float64]]
 Index = np.ndarray[tuple[int], np.dtype[np.int64]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
-from typing import Any, Final, Literal, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from grpo_cli.engine.coerce import typed
 from grpo_cli.engine.estimators.registry import ESTIMATORS, Estimator
@@ -33,8 +33,8 @@ from grpo_cli.engine.plan_parts import (
 )
 from grpo_cli.errors import UnknownName, UsageError
 
-OTHERS: Final = "default"  # with --plan-by, the name of the plan for all values without one
-_OVER_BATCH: Final = {"std", "hard"}  # weights that depend on all groups of a batch
+OTHERS = "default"  # with --plan-by, the name of the plan for all values without one
+_OVER_BATCH = {"std", "hard"}  # weights that depend on all groups of a batch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import ORDERED, Counting, MaskedRows
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.plugins import Registry, filled, refuse_misfits
 
-SOURCE: Final = frozenset({"repo", "path", "commit", "version", "date"})
-_MOST: Final = 32  # presets that one inherits from, directly or not
+SOURCE = frozenset({"repo", "path", "commit", "version", "date"})
+_MOST = 32  # presets that one inherits from, directly or not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ def _of_others(name: str, entries: dict[str, Any]) -> Preset:
     return row
 
 
-_PRESETS: Final = Registry("preset", "grpo_adv.presets", _built_in, _of_others, Mapping)
+_PRESETS = Registry("preset", "grpo_adv.presets", _built_in, _of_others, Mapping)
 
 
 def _preset(entries: Mapping[str, Any], name: str) -> Preset:

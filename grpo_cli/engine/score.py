@@ -33,14 +33,14 @@ from grpo_cli.plugins import in_words
 Status = Literal["scored", "unscorable", "singleton", "zero-variance", "small-group", "masked", "left-out"]
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 # Columns of the result: of each row, and of its group.
-OF_ROWS: Final = (".advantage", ".status", ".kept", ".scorable", ".reward")
-OF_GROUPS: Final = (".n", ".mean", ".std", ".min", ".max", ".constant", ".zero_variance")
-NULL: Final = pl.lit(None, dtype=pl.Float64)
-NAN: Final = float("nan")
-SD_ALONE: Final = {"zero": 0.0, "one": 1.0, "nan": NAN}  # the std of a singleton
-ROUNDING: Final = 8 * sys.float_info.epsilon
-NO_SPREAD: Final = 1e-8  # a std or mean up to this counts as 0 in a weight
-LARGEST_STD: Final = 1e-6  # added to the largest std of a batch, which may be 0
+OF_ROWS = (".advantage", ".status", ".kept", ".scorable", ".reward")
+OF_GROUPS = (".n", ".mean", ".std", ".min", ".max", ".constant", ".zero_variance")
+NULL = pl.lit(None, dtype=pl.Float64)
+NAN = float("nan")
+SD_ALONE = {"zero": 0.0, "one": 1.0, "nan": NAN}  # the std of a singleton
+ROUNDING = 8 * sys.float_info.epsilon
+NO_SPREAD = 1e-8  # a std or mean up to this counts as 0 in a weight
+LARGEST_STD = 1e-6  # added to the largest std of a batch, which may be 0
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,15 @@ from grpo_cli.errors import DataError, InputChanged, UsageError, Written, reason
 from grpo_cli.files.inputs import Input
 from grpo_cli.files.kept import is_input
 
-ELSEWHERE: Final = "write a new file with -o FILE instead"
-_BUFFER: Final = 1 << 20
-_TEMPORARY: Final = re.compile(r"\..+\.[0-9a-f]{12}\.tmp", re.DOTALL)
-_NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
-_ACCESS: Final = "system.posix_acl_access"
-_NOTHING: Final = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
-_NO_LOCKS: Final = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}  # some network file systems
-_LOST: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # some bytes may have been written
-_DENIED: Final = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
+ELSEWHERE = "write a new file with -o FILE instead"
+_BUFFER = 1 << 20
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.tmp", re.DOTALL)
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+_ACCESS = "system.posix_acl_access"
+_NOTHING = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
+_NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}  # some network file systems
+_LOST = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # some bytes may have been written
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
 _log: Final = logging.getLogger(__name__)
 
 

@@ -19,19 +19,19 @@ from importlib import import_module
 from io import BufferedReader, RawIOBase
 from shutil import copyfileobj
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, cast
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import PACKED, Input, Unbuffered, part_of
 
-_GZIP: Final = b"\x1f\x8b"
-_ZSTD: Final = (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")  # the second begins every file of pzstd
-_PIECE: Final = 1 << 20
-_WORKERS: Final = min(4, os.cpu_count() or 1)
-_LEVEL: Final = 5  # zlib level: takes 0.5 to 0.8 times as long as its default, 6, for 1 to 10 % more bytes
+_GZIP = b"\x1f\x8b"
+_ZSTD = (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")  # the second begins every file of pzstd
+_PIECE = 1 << 20
+_WORKERS = min(4, os.cpu_count() or 1)
+_LEVEL = 5  # zlib level: takes 0.5 to 0.8 times as long as its default, 6, for 1 to 10 % more bytes
 # No name, no time and no system: the same text gives the same bytes.
-_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
-_END: Final = b"\x03\x00"  # an empty block, the last one of a deflate stream
+_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+_END = b"\x03\x00"  # an empty block, the last one of a deflate stream
 
 
 def suffix_of(name: str) -> str:

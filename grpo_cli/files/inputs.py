@@ -20,30 +20,30 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from io import DEFAULT_BUFFER_SIZE, BufferedReader, BytesIO, FileIO, RawIOBase
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, ClassVar, Final, NamedTuple, Self, cast
+from typing import Any, BinaryIO, ClassVar, NamedTuple, Self, cast
 
 from grpo_cli.errors import DataError, InputChanged, UsageError, reason
 from grpo_cli.files.kept import note
 from grpo_cli.files.named import content, inside, regular
 from grpo_cli.files.trials import is_job
 
-PACKED: Final = (".gz", ".zst")
+PACKED = (".gz", ".zst")
 # Bytes of a line of text, unless --max-line says otherwise: it has to fit into memory whole.
-MAX_LINE: Final = 256 << 20
+MAX_LINE = 256 << 20
 Into = Callable[[memoryview, int], int]  # fills a buffer with the bytes from an offset on, and returns their number
 Found = tuple[Path, bool]  # a file, and whether it is skipped
 Suffixes = Mapping[str, bool]  # the suffixes that are read, and whether such files may be compressed
 # Files that Hugging Face writes beside the files of a data set, and caches of derived data sets.
-_NOTES: Final = re.compile(r"dataset_(info|infos|dict)\.json")
-STATE: Final = "state.json"  # names the files of a saved data set
-_SPLITS: Final = "dataset_dict.json"  # names the folders of several saved data sets
-_BESIDE_ARROW: Final = re.compile(r"state\.json|cache-.*\.arrow|tmp[^.]*")
-_OF_DISK: Final = "lost+found"  # in the top folder of a disk, for root alone
-_OWN_OUTPUTS: Final = (".advantages.", ".selected.", ".added.")
-_BLOCK: Final = 1 << 20  # bytes to read from a pipe at once
-_MOST: Final = 8 << 20  # bytes to return at once
-_PAUSE: Final = 20  # milliseconds to wait for more; a pipe gives a few bytes at a time
-_TURN: Final = 200  # milliseconds of a single wait for a pipe
+_NOTES = re.compile(r"dataset_(info|infos|dict)\.json")
+STATE = "state.json"  # names the files of a saved data set
+_SPLITS = "dataset_dict.json"  # names the folders of several saved data sets
+_BESIDE_ARROW = re.compile(r"state\.json|cache-.*\.arrow|tmp[^.]*")
+_OF_DISK = "lost+found"  # in the top folder of a disk, for root alone
+_OWN_OUTPUTS = (".advantages.", ".selected.", ".added.")
+_BLOCK = 1 << 20  # bytes to read from a pipe at once
+_MOST = 8 << 20  # bytes to return at once
+_PAUSE = 20  # milliseconds to wait for more; a pipe gives a few bytes at a time
+_TURN = 200  # milliseconds of a single wait for a pipe
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 from grpo_cli.errors import DataError, reason
 from grpo_cli.files.kept import note
 
-_COPY: Final = "copy the folder without links (cp -rL), or remove it"
+_COPY = "copy the folder without links (cp -rL), or remove it"
 _LINKED, _BLOBS = (
     "snapshots",
     "blobs",

@@ -20,7 +20,7 @@ from datetime import timedelta
 from functools import cache, lru_cache
 from io import RawIOBase
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, ClassVar, Final, Self, cast
+from typing import Any, BinaryIO, ClassVar, Self, cast
 from urllib.parse import quote, urljoin, urlsplit
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
@@ -39,25 +39,25 @@ from grpo_cli.files.inputs import (
 from grpo_cli.files.inputs import pinned as pinned_file
 from grpo_cli.files.kept import is_input, note
 
-WRITABLE: Final = ("s3", "gs", "az")
-SCHEMES: Final = (*WRITABLE, "http", "https", "hf")
-_URL: Final = re.compile(rf"({'|'.join(SCHEMES)})://")
-_LEAST: Final = 1 << 16  # fewest bytes of a request
-_MOST: Final = 1 << 23  # most bytes of a request, when an object is read sequentially
+WRITABLE = ("s3", "gs", "az")
+SCHEMES = (*WRITABLE, "http", "https", "hf")
+_URL = re.compile(rf"({'|'.join(SCHEMES)})://")
+_LEAST = 1 << 16  # fewest bytes of a request
+_MOST = 1 << 23  # most bytes of a request, when an object is read sequentially
 # Bytes of a part of an upload; twice as many after every thousand of the 10,000 that are allowed.
-_PART: Final = 1 << 24
-_MANY: Final = 1000
-_LEAST_COPY: Final = 5 << 20  # the smallest part that S3 accepts, except for the last
-_MOST_COPY: Final = 5 << 30
+_PART = 1 << 24
+_MANY = 1000
+_LEAST_COPY = 5 << 20  # the smallest part that S3 accepts, except for the last
+_MOST_COPY = 5 << 30
 # Bytes of an object that is sent in a single request, which can be made to replace nothing.
-_MOST_AT_ONCE: Final = 320 << 20
-_MOST_PAGES: Final = 2000  # most pages of a hub listing, each with a thousand files
-_MOST_LISTED: Final = 64 << 20  # most bytes of a page
-_LISTING: Final = 600  # most seconds for all pages
-_TIMEOUT: Final = "GRPO_ADV_TIMEOUT"  # seconds that a request to a store may take
+_MOST_AT_ONCE = 320 << 20
+_MOST_PAGES = 2000  # most pages of a hub listing, each with a thousand files
+_MOST_LISTED = 64 << 20  # most bytes of a page
+_LISTING = 600  # most seconds for all pages
+_TIMEOUT = "GRPO_ADV_TIMEOUT"  # seconds that a request to a store may take
 # Errors that obstore raises itself.
-_OF_STORES: Final = (FileNotFoundError, PermissionError, ConnectionError, TimeoutError)
-_MAGIC: Final = re.compile(r"[*?[]")
+_OF_STORES = (FileNotFoundError, PermissionError, ConnectionError, TimeoutError)
+_MAGIC = re.compile(r"[*?[]")
 
 
 def is_url(name: str) -> bool:
@@ -432,7 +432,7 @@ def _explained(name: str) -> Iterator[None]:
         raise explained from None
 
 
-_ANSWERED: Final = re.compile(r"status code: (\d{3})")
+_ANSWERED = re.compile(r"status code: (\d{3})")
 
 
 def _refusal(name: str, error: Exception) -> DataError | None:

@@ -6,16 +6,15 @@ import os
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import Final
 
 from grpo_cli.files.named import regular
 
-RESULT: Final = "result.json"
-CONFIG: Final = "config.json"
-_BOTH: Final = (RESULT, CONFIG)  # a running trial has only the second
-_NAMED: Final = (b'"task_name"', b'"trial_name"')  # at the beginning of the result of a trial
-_HEAD: Final = 4096  # bytes
-_LOOKED_INTO: Final = 3  # trials, should the result of one be cut short
+RESULT = "result.json"
+CONFIG = "config.json"
+_BOTH = (RESULT, CONFIG)  # a running trial has only the second
+_NAMED = (b'"task_name"', b'"trial_name"')  # at the beginning of the result of a trial
+_HEAD = 4096  # bytes
+_LOOKED_INTO = 3  # trials, should the result of one be cut short
 
 
 def is_job(folder: Path, below: Iterable[str] | None = None) -> bool:

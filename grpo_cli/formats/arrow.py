@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
@@ -37,13 +37,13 @@ from grpo_cli.values.cells import Excerpt, Field
 from grpo_cli.values.paths import refuse_doubled
 from grpo_cli.values.slices import within
 
-_FILE_MAGIC: Final = b"ARROW1"
+_FILE_MAGIC = b"ARROW1"
 # The first bytes of a frame of each; among the values of an uncompressed file they would only compress the output.
-_MARKS: Final = {"zstd": b"\x28\xb5\x2f\xfd", "lz4": b"\x04\x22\x4d\x18"}
-_HEAD: Final = 1 << 20  # bytes, of the schema and the first record batch
-_MOST_AT_ONCE: Final = 1 << 16
-_FIRST: Final = 512  # rows that are cheap to read
-_TEXTS: Final = 1024  # rows whose texts are rendered at once
+_MARKS = {"zstd": b"\x28\xb5\x2f\xfd", "lz4": b"\x04\x22\x4d\x18"}
+_HEAD = 1 << 20  # bytes, of the schema and the first record batch
+_MOST_AT_ONCE = 1 << 16
+_FIRST = 512  # rows that are cheap to read
+_TEXTS = 1024  # rows whose texts are rendered at once
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from io import BytesIO
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -18,13 +18,13 @@ from grpo_cli.files.compression import is_packed, unpacked
 from grpo_cli.files.inputs import Input, Section
 from grpo_cli.values.slices import Ints
 
-BOM: Final = b"\xef\xbb\xbf"
-SIZE: Final = 2 << 20  # bytes of a block, unless a line is longer
-FAR: Final = 4  # factor for the size of blocks that are requests to a store
-_NONE: Final = np.zeros(0, np.int64)
-_WIDE: Final = 512  # columns that cost less than the bytes of a block of the usual size
-_STEP: Final = 1 << 18  # bytes
-_OTHER_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+BOM = b"\xef\xbb\xbf"
+SIZE = 2 << 20  # bytes of a block, unless a line is longer
+FAR = 4  # factor for the size of blocks that are requests to a store
+_NONE = np.zeros(0, np.int64)
+_WIDE = 512  # columns that cost less than the bytes of a block of the usual size
+_STEP = 1 << 18  # bytes
+_OTHER_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 class Block(NamedTuple):

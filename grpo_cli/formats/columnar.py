@@ -19,12 +19,12 @@ from grpo_cli.values.cells import field_of, named_frame, plain_keys, where
 from grpo_cli.values.paths import absent, refuse_doubled, resolve
 from grpo_cli.values.token_lists import with_lists
 
-STDERR: Final = 2
-_LOCK: Final = Lock()  # guards `_SILENT`
+STDERR = 2
+_LOCK = Lock()  # guards `_SILENT`
 _SILENT: Final[list[int | None]] = []  # the saved descriptor, once for each active call of `stderr_silenced`
-EACH: Final = "[]"  # the step from a list to its items
+EACH = "[]"  # the step from a list to its items
 # Errors of pyarrow and polars for a broken file; pyarrow also decodes column names, which may not be UTF-8.
-BROKEN: Final = (
+BROKEN = (
     pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeDecodeError, OSError,
 )  # fmt: skip
 

@@ -19,38 +19,38 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO
 
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.inputs import Input, natural
 from grpo_cli.files.named import inside, opened
 from grpo_cli.values.paths import refuse_doubled
 
-_ZIP: Final = b"PK\x03\x04"  # at the beginning of an archive; its list of members is at the end
-_HEADS: Final = ("_journal/start.json", "start.json", "results.json", "header.json")  # the last one has all of it
-_TRACKIO: Final = frozenset({"run_name", "step", "metrics"})
-_LISTED: Final = 8
-_ZSTANDARD: Final = 93  # the method of a zip's member
-_METHODS: Final = {
+_ZIP = b"PK\x03\x04"  # at the beginning of an archive; its list of members is at the end
+_HEADS = ("_journal/start.json", "start.json", "results.json", "header.json")  # the last one has all of it
+_TRACKIO = frozenset({"run_name", "step", "metrics"})
+_LISTED = 8
+_ZSTANDARD = 93  # the method of a zip's member
+_METHODS = {
     zipfile.ZIP_STORED,
     zipfile.ZIP_DEFLATED,
     _ZSTANDARD,
 }  # others may need gigabytes at their first byte
 # The unpacked size may be this many times the file: more than any log or dump needs, far less than a bomb.
-_TIMES: Final = 200
-_OF_LIST: Final = 64  # bytes that Python needs for a list or an object
-_OF_ITEM: Final = 40  # bytes that Python needs for each of its items
-_SQLITE: Final = b"SQLite format 3\0"
-_TRIES: Final = 3  # attempts to copy a database between two commits of its writer
-_PAUSE: Final = 0.1  # seconds between these attempts
-_LAST: Final = 22 + 65_535  # bytes of the end of a zip, with the longest comment
-_COUNT: Final = struct.Struct("<10xH")  # the number of members, in the last record of a zip
-_MANY: Final = 65_535  # this number of members means that the real one is stored elsewhere
-_UTF8: Final = 0x800  # the flag of a name in this encoding
-_HEADER: Final = struct.Struct("<26xHH")  # before the bytes of a member: the lengths of its name and of its extra field
-_CONVERT: Final = "convert it first: inspect log convert --to json"
+_TIMES = 200
+_OF_LIST = 64  # bytes that Python needs for a list or an object
+_OF_ITEM = 40  # bytes that Python needs for each of its items
+_SQLITE = b"SQLite format 3\0"
+_TRIES = 3  # attempts to copy a database between two commits of its writer
+_PAUSE = 0.1  # seconds between these attempts
+_LAST = 22 + 65_535  # bytes of the end of a zip, with the longest comment
+_COUNT = struct.Struct("<10xH")  # the number of members, in the last record of a zip
+_MANY = 65_535  # this number of members means that the real one is stored elsewhere
+_UTF8 = 0x800  # the flag of a name in this encoding
+_HEADER = struct.Struct("<26xHH")  # before the bytes of a member: the lengths of its name and of its extra field
+_CONVERT = "convert it first: inspect log convert --to json"
 # Errors of zipfile and of the decompressors for a broken file.
-BROKEN: Final = (
+BROKEN = (
     zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, MemoryError, NotImplementedError, OSError, OverflowError,
     RuntimeError, TypeError, ValueError,
 )  # fmt: skip

@@ -15,8 +15,8 @@ from grpo_cli.formats.interface import Index, Reader, Scanned
 from grpo_cli.values.cells import Excerpt, Field, field_of, typed
 from grpo_cli.values.paths import Absent, absent, refuse_doubled
 
-FIRST: Final = 4096  # rows that are cheap to compute, even of a lazy frame
-EXPLODE: Final = "make a row of each item first (frame.explode), and name the column of the record with group="
+FIRST = 4096  # rows that are cheap to compute, even of a lazy frame
+EXPLODE = "make a row of each item first (frame.explode), and name the column of the record with group="
 # The source of every frame: a name for messages.
 FRAME: Final[Input] = InMemory.of(b"", "frame")
 

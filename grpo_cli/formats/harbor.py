@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
@@ -31,17 +31,17 @@ from grpo_cli.values.json_text import DECODER, refuse_doubled_inside
 from grpo_cli.values.paths import value_at
 
 # Harbor's ErrorPolicy.reward_valid: the agent itself ended the trial, so what it left was measured.
-_MEASURED: Final = frozenset({
+_MEASURED = frozenset({
     "AgentTimeoutError", "ContextWindowExceededError", "OutputTokenExceededError", "ContextLengthExceededError",
     "OutputLengthExceededError", "AgentSafetyRefusalError", "ContentPolicyViolationError",
 })  # fmt: skip
-_REWARD: Final = "reward"
-_TEXTS: Final = "messages"  # the column that is made from trajectories
-_SAMPLE: Final = 20
-_AT_ONCE: Final = 64  # trajectories in memory
-_CHEAP: Final = 256  # trajectories that are read to compare prompts
-_ROLES: Final = {"system": "system", "user": "user", "agent": "assistant"}
-_COUNTED: Final = ("n_input_tokens", "n_cache_tokens", "n_output_tokens", "cost_usd")
+_REWARD = "reward"
+_TEXTS = "messages"  # the column that is made from trajectories
+_SAMPLE = 20
+_AT_ONCE = 64  # trajectories in memory
+_CHEAP = 256  # trajectories that are read to compare prompts
+_ROLES = {"system": "system", "user": "user", "agent": "assistant"}
+_COUNTED = ("n_input_tokens", "n_cache_tokens", "n_output_tokens", "cost_usd")
 Object = Mapping[str, Any]
 
 

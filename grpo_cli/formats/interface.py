@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO, ClassVar, Final, Literal
+from typing import Any, BinaryIO, ClassVar, Literal
 
 import numpy as np
 import polars as pl
@@ -20,7 +20,7 @@ Index = Any
 Compared = tuple[Literal["bytes", "values"], str | None]
 
 
-ADD_LONG: Final = "this layout keeps the rows of a record together: add --long"
+ADD_LONG = "this layout keeps the rows of a record together: add --long"
 
 
 class PartOfRecord(DataError):

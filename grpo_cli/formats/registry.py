@@ -55,7 +55,7 @@ def _loaded(row: _Row) -> Format:
     return made
 
 
-FORMATS: Final = _Formats(
+FORMATS = _Formats(
     _Row("jsonl", "jsonl.format", "Jsonl", suffixes=(".jsonl", ".ndjson", ".json")),
     _Row("json", "json_document.document", "Documents", suffixes=()),  # a document per file, found by its first bytes
     _Row("csv", "delimited.format", "Csv", suffixes=(".csv",)),
@@ -66,22 +66,20 @@ FORMATS: Final = _Formats(
         suffixes=(".arrow", ".ipc", ".feather"), magic=(b"ARROW1", b"FEA1", b"\xff\xff\xff\xff"),
     ),
 )  # fmt: skip
-_BY_SUFFIX: Final = {suffix: row for row in FORMATS.rows.values() for suffix in row.suffixes}
+_BY_SUFFIX = {suffix: row for row in FORMATS.rows.values() for suffix in row.suffixes}
 # The suffixes that a directory is searched for, and whether such files may be compressed. Few files of other containers
 # have rows, so such a file has to be named.
-SUFFIXES: Final = {**{suffix: not row.magic for suffix, row in _BY_SUFFIX.items()}, ".eval": False}
+SUFFIXES = {**{suffix: not row.magic for suffix, row in _BY_SUFFIX.items()}, ".eval": False}
 # Containers that are read as JSON: the function that converts them, and the suffix of their outputs.
-_CONTAINERS: Final = {
+_CONTAINERS = {
     ".eval": ("containers", "inspect_log", ".json"),
     ".pt": ("torch_file", "samples", ".jsonl"),
     **dict.fromkeys((".db", ".sqlite", ".sqlite3"), ("containers", "database", ".jsonl")),
 }
-_TABLE: Final = re.compile(rb'\s*\{\s*"columns"\s*:\s*\[[^\]]*\]\s*,\s*"(data|index)"\s*:\s*\[')
-_IS_JSON: Final = re.compile(rb'\s*(\{\s*"[^"]*"\s*:|\[\s*[\[{])')
-_BINARY: Final = dict.fromkeys(
-    (".pkl", ".pickle"), "; a pickle runs code when it is opened: write its samples as JSON lines"
-)
-_HEAD: Final = 1 << 16  # bytes by which a file without a known suffix is recognised
+_TABLE = re.compile(rb'\s*\{\s*"columns"\s*:\s*\[[^\]]*\]\s*,\s*"(data|index)"\s*:\s*\[')
+_IS_JSON = re.compile(rb'\s*(\{\s*"[^"]*"\s*:|\[\s*[\[{])')
+_BINARY = dict.fromkeys((".pkl", ".pickle"), "; a pickle runs code when it is opened: write its samples as JSON lines")
+_HEAD = 1 << 16  # bytes by which a file without a known suffix is recognised
 
 
 def of(which: str | Input) -> Format:

@@ -23,16 +23,16 @@ from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.containers import BROKEN, Budget, archive, in_one_line, line, plain
 
-_STORAGES: Final = {
+_STORAGES = {
     "DoubleStorage": "f8", "FloatStorage": "f4", "HalfStorage": "f2", "BFloat16Storage": "bf16", "LongStorage": "i8",
     "IntStorage": "i4", "ShortStorage": "i2", "CharStorage": "i1", "ByteStorage": "u1", "BoolStorage": "?",
 }  # fmt: skip
-_ROWS: Final = ("samples", "episodes", "rollouts", "data")  # keys of the rows of a dump; the first that exists counts
-_OTHER: Final = "any other pickle runs code when it is opened: write its samples as JSON lines"
-_BROKEN: Final = (*BROKEN, pickle.UnpicklingError, AttributeError, ImportError, IndexError)
-_NUMBER: Final = 24  # bytes of a number as text, with its comma
-_VIEWS: Final = 8  # most bytes of tensors for each byte of the file: few tensors share a storage
-_LONG: Final = 20  # bytes of the longest integer
+_ROWS = ("samples", "episodes", "rollouts", "data")  # keys of the rows of a dump; the first that exists counts
+_OTHER = "any other pickle runs code when it is opened: write its samples as JSON lines"
+_BROKEN = (*BROKEN, pickle.UnpicklingError, AttributeError, ImportError, IndexError)
+_NUMBER = 24  # bytes of a number as text, with its comma
+_VIEWS = 8  # most bytes of tensors for each byte of the file: few tensors share a storage
+_LONG = 20  # bytes of the longest integer
 
 
 class _Refused(Exception):
@@ -137,8 +137,8 @@ class _Members:
 
 
 _STOP, _LONG_PUT = b".r"  # the end, and what keeps a value by a number of four bytes
-_PUTS: Final = frozenset({"PUT", "LONG_BINPUT"})
-_CODES: Final = {ord(code.code): code for code in pickletools.opcodes}
+_PUTS = frozenset({"PUT", "LONG_BINPUT"})
+_CODES = {ord(code.code): code for code in pickletools.opcodes}
 
 
 def _codes_of_fixed_size() -> re.Pattern[bytes]:
@@ -153,7 +153,7 @@ def _codes_of_fixed_size() -> re.Pattern[bytes]:
     return re.compile(b"(?:%b)++" % b"|".join(found), re.DOTALL)
 
 
-_FIXED: Final = _codes_of_fixed_size()
+_FIXED = _codes_of_fixed_size()
 
 
 def _refuse_bomb(data: bytes) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from itertools import zip_longest
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from grpo_cli.errors import DataError
 from grpo_cli.values.json_text import spans_of
 
-_BEFORE_VALUE: Final = re.compile(r'[ \t\r\n]*(,?[ \t\r\n]*"(?:[^"\\]|\\.)*"[ \t\r\n]*:)[ \t\r\n]*', re.DOTALL)
+_BEFORE_VALUE = re.compile(r'[ \t\r\n]*(,?[ \t\r\n]*"(?:[^"\\]|\\.)*"[ \t\r\n]*:)[ \t\r\n]*', re.DOTALL)
 
 
 class Cell(NamedTuple):

@@ -25,7 +25,7 @@ _COMPARE: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
     ast.GtE: operator.ge, ast.Eq: operator.eq, ast.NotEq: operator.ne,
 }  # fmt: skip
-_MIRRORED: Final = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
+_MIRRORED = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
 
 
 @dataclass(frozen=True)
@@ -163,22 +163,22 @@ class Filter:
         return [Filter(_text(node), node) for node in _conjuncts(self.tree)]
 
 
-_OF_RUN: Final = "a condition compares quantities with numbers, as in 'zero_variance_share > 0.5 or groups < 8'"
-_OF_GROUPS: Final = "a condition compares facts of a group with numbers, as in '0.1 <= mean <= 0.9 and std > 0'"
-_OF_ROWS: Final = "a condition compares columns of a row, as in 'failure_kind is null and step >= 10'"
-_OF_DRAWS: Final = "pass@K takes a number for K, as in 'pass@4 >= 0.5'"
-_QUOTED: Final = r"""'[^']*'|"[^"]*"|`([^`]+)`"""
-_PATH: Final = r"|\b([^\W\d]\w*(?:(?:\[\])?\.\w+)+)"
-NULL: Final = "null"
+_OF_RUN = "a condition compares quantities with numbers, as in 'zero_variance_share > 0.5 or groups < 8'"
+_OF_GROUPS = "a condition compares facts of a group with numbers, as in '0.1 <= mean <= 0.9 and std > 0'"
+_OF_ROWS = "a condition compares columns of a row, as in 'failure_kind is null and step >= 10'"
+_OF_DRAWS = "pass@K takes a number for K, as in 'pass@4 >= 0.5'"
+_QUOTED = r"""'[^']*'|"[^"]*"|`([^`]+)`"""
+_PATH = r"|\b([^\W\d]\w*(?:(?:\[\])?\.\w+)+)"
+NULL = "null"
 _WORDS: Final[Mapping[str, float | None]] = {NULL: None, "true": 1.0, "false": 0.0}
-_INTEGERS: Final = 1 << 127
-_ALLOWED: Final = (
+_INTEGERS = 1 << 127
+_ALLOWED = (
     ast.Compare, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Name, ast.Load,
     ast.Constant, ast.Is, ast.IsNot, *_COMPARE,
 )  # fmt: skip
 
 
-_NO_QUANTITY: Final = (complex, bytes, types.EllipsisType, types.NoneType)
+_NO_QUANTITY = (complex, bytes, types.EllipsisType, types.NoneType)
 
 
 def _check(tree: ast.expr, text: str, example: str) -> None:

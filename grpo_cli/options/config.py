@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import product
-from typing import Any, Final
+from typing import Any
 
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import DataError, UsageError, reason
@@ -17,14 +17,14 @@ from grpo_cli.options.resolve import FORMULA, Given, normalized, refuse_twice, s
 from grpo_cli.options.table import BY_VALUE, EVERY, OPTIONS, OUTPUT, PAIRS, PROMPTS, SFT, TOKENS, WEIGHTS, Option
 from grpo_cli.schemas.table import schemas
 
-LARGEST_CONFIG: Final = 1 << 20  # a file of more bytes is refused
-VARIABLE: Final = "GRPO_ADV_CONFIG"
-FILE: Final = "grpo-adv.toml"
-PROJECT: Final = "pyproject.toml"
-SECTION: Final = "grpo-adv"  # the table is [tool.grpo-adv]
-LISTS: Final = ("mask", "token_logprobs")
-_BY_NAME: Final = "write options by name, for example scale = 'batch'"
-_FORMULA: Final = FORMULA | {"compared_presets", "contenders"}
+LARGEST_CONFIG = 1 << 20  # a file of more bytes is refused
+VARIABLE = "GRPO_ADV_CONFIG"
+FILE = "grpo-adv.toml"
+PROJECT = "pyproject.toml"
+SECTION = "grpo-adv"  # the table is [tool.grpo-adv]
+LISTS = ("mask", "token_logprobs")
+_BY_NAME = "write options by name, for example scale = 'batch'"
+_FORMULA = FORMULA | {"compared_presets", "contenders"}
 
 
 def with_config(given: Given, takes: Mapping[str, Option] = OPTIONS, *, variable: bool = False) -> dict[str, Any]:

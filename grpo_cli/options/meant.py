@@ -8,14 +8,14 @@ from typing import Final
 
 from grpo_cli.errors import UnknownName
 
-_DPO: Final = "preference pairs are --to pairs"
-_CRITIC: Final = "its advantage needs the values of a critic, which reward files do not have; grpo and rloo need none"
-_RATIO: Final = "it changes the ratio in the loss and keeps the advantage of grpo: --method grpo"
-_SCALE: Final = (
+_DPO = "preference pairs are --to pairs"
+_CRITIC = "its advantage needs the values of a critic, which reward files do not have; grpo and rloo need none"
+_RATIO = "it changes the ratio in the loss and keeps the advantage of grpo: --method grpo"
+_SCALE = (
     "to divide by a standard deviation, --scale group or --scale batch; --whiten sample standardises all advantages"
 )
-_ONE_VALUE: Final = "one value at a time: --rows \"COLUMN == 'VALUE'\""
-_SIZE: Final = "--group COL where a column names the prompt, else --group-size N"
+_ONE_VALUE = "one value at a time: --rows \"COLUMN == 'VALUE'\""
+_SIZE = "--group COL where a column names the prompt, else --group-size N"
 
 # An option, or "" for the names of the options themselves; a name as `_plain` writes it; what it means here.
 MEANT: Final[Mapping[str, Mapping[str, str]]] = {

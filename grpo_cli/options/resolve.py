@@ -22,7 +22,7 @@ from grpo_cli.options.table import BY_VALUE, EVERY, NO_ROLLOUTS, OF_PART, OPTION
 from grpo_cli.schemas.table import items
 
 Given = Mapping[str, Any]
-FORMULA: Final = frozenset({"preset", "method", "expr", "param"})  # they are chosen together
+FORMULA = frozenset({"preset", "method", "expr", "param"})  # they are chosen together
 SINGLETON: Final[Mapping[str, Mapping[str, str]]] = {
     "unit": {"alone.baseline": "zero", "alone.sd": "one", "alone.result": "keep"},
     **{

@@ -16,33 +16,33 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from grpo_cli.engine.extra_columns import ROLES
 
-INPUT: Final = "Input"
-OUTPUT: Final = "Output"
-ENGINE: Final = "Beyond one machine"
-GROUPS: Final = "Groups and batches"
-REWARDS: Final = "Rewards"
-SHAPE: Final = "Shaping the reward"
-METHOD: Final = "Method"
-PLANS: Final = "A plan for each value of a column"
-DIVISOR: Final = "Divisor"
-SKIPPED: Final = "Groups without a gradient, small groups, singletons"
-POST: Final = "After the division"
-ROLE: Final = "Extra columns for some methods"
-MESSAGES: Final = "Messages and checks"
-LOOK: Final = "What to show"
-CHOICE: Final = "Which groups and rows to keep"
-COMPARED: Final = "What to compare"
-CHECKED: Final = "What to check"
-SKILL: Final = "Where to install"
-ADDED: Final = "What to add"
-EXPORT: Final = "What to export"
-SFT: Final = "For --to sft"
-PAIRS: Final = "For --to pairs"
-WEIGHTS: Final = "For --to weights"
-PROMPTS: Final = "For --to prompts"
-TOKENS: Final = "Tokens and log-probs"
+INPUT = "Input"
+OUTPUT = "Output"
+ENGINE = "Beyond one machine"
+GROUPS = "Groups and batches"
+REWARDS = "Rewards"
+SHAPE = "Shaping the reward"
+METHOD = "Method"
+PLANS = "A plan for each value of a column"
+DIVISOR = "Divisor"
+SKIPPED = "Groups without a gradient, small groups, singletons"
+POST = "After the division"
+ROLE = "Extra columns for some methods"
+MESSAGES = "Messages and checks"
+LOOK = "What to show"
+CHOICE = "Which groups and rows to keep"
+COMPARED = "What to compare"
+CHECKED = "What to check"
+SKILL = "Where to install"
+ADDED = "What to add"
+EXPORT = "What to export"
+SFT = "For --to sft"
+PAIRS = "For --to pairs"
+WEIGHTS = "For --to weights"
+PROMPTS = "For --to prompts"
+TOKENS = "Tokens and log-probs"
 # The panels whose options make a plan.
-PLAN: Final = (REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST)
+PLAN = (REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST)
 
 # The commands that list the names an option takes.
 Listing = Literal["", "methods", "presets", "schemas"]
@@ -120,9 +120,9 @@ def _of_panels(panels: Mapping[str, tuple[Option, ...]]) -> tuple[Option, ...]:
     return tuple(replace(row, panel=panel) for panel, rows in panels.items() for row in rows)
 
 
-NO_ROLLOUTS: Final = "none"  # --rollout none: every row is a rollout
+NO_ROLLOUTS = "none"  # --rollout none: every row is a rollout
 
-_ROWS: Final = _of_panels({
+_ROWS = _of_panels({
     INPUT: (
         Switch("stream", "Standard input is sorted by group: write each group as soon as it is complete."),
         Switch("long", "Write one row per rollout where a record of the input has several (lists, nested traces)."),
@@ -283,7 +283,7 @@ _ROWS: Final = _of_panels({
 
 OPTIONS: Final[Mapping[str, Option]] = {row.name: row for row in _ROWS}
 # Options that `compute` does not have.
-_MORE: Final = _of_panels({
+_MORE = _of_panels({
     LOOK: (
         Column("by", "Compare the values of a column, such as step or env: one line for each.",
                brief="Compare the values of a column: step, env"),
@@ -417,21 +417,19 @@ _MORE: Final = _of_panels({
 })  # fmt: skip
 EVERY: Final[Mapping[str, Option]] = {row.name: row for row in (*_ROWS, *_MORE)}
 # What each plan of --plan-by may set: the arithmetic. Keys, ids and extra columns are those of the input.
-OF_PART: Final = tuple(
-    row.name for row in _ROWS if (row.panel in PLAN or row.sets) and row.name not in {"map", "presets"}
-)
+OF_PART = tuple(row.name for row in _ROWS if (row.panel in PLAN or row.sets) and row.name not in {"map", "presets"})
 # The options for a frame in memory: everything except files and messages.
-ON_FRAMES: Final = (*(row.name for row in _ROWS if row.panel not in {INPUT, OUTPUT, PLANS, ENGINE, MESSAGES}), "mask")
+ON_FRAMES = (*(row.name for row in _ROWS if row.panel not in {INPUT, OUTPUT, PLANS, ENGINE, MESSAGES}), "mask")
 # What says which tokens get which advantage, with --mask.
-PER_TOKEN: Final = ("tokens", "prompt_tokens", "token_logprobs", "teacher_logprobs")
-BY_VALUE: Final = ("plan_by", "plans")
-COMPUTED: Final = (*ON_FRAMES, *BY_VALUE, "per_token", "distill", *PER_TOKEN)
+PER_TOKEN = ("tokens", "prompt_tokens", "token_logprobs", "teacher_logprobs")
+BY_VALUE = ("plan_by", "plans")
+COMPUTED = (*ON_FRAMES, *BY_VALUE, "per_token", "distill", *PER_TOKEN)
 
 
 # --- commands ---------------------------------------------------------------------------------------------------
 
 
-_INPUTS: Final = Several(
+_INPUTS = Several(
     "inputs",
     "Files, directories, quoted globs, URLs (s3://, hf://, ...), or - for stdin.",
     spelled="INPUT",
@@ -463,7 +461,7 @@ class Command:
         return argument | {name: EVERY[name] for name in self.options}
 
 
-_OF_PANEL: Final = {
+_OF_PANEL = {
     one: [row.name for row in EVERY.values() if row.panel == one] for one in {row.panel for row in EVERY.values()}
 }
 
@@ -475,16 +473,16 @@ def _options(*which: str, without: tuple[str, ...] = ()) -> tuple[str, ...]:
 
 
 # inspect and report show rewards as they are in the file, so they take no shaping.
-_ADVANTAGE: Final = (GROUPS, REWARDS, METHOD, DIVISOR, SKIPPED, POST, ROLE)
+_ADVANTAGE = (GROUPS, REWARDS, METHOD, DIVISOR, SKIPPED, POST, ROLE)
 # Parts of what `--help` shows.
-_GROUPED: Final = ("group", "group_size", "group_within", "schema")
-_REWARDED: Final = ("reward", "map", "missing")
+_GROUPED = ("group", "group_size", "group_within", "schema")
+_REWARDED = ("reward", "map", "missing")
 # Parts of what commands take.
-_DRIFT: Final = ("mask", "token_logprobs", "old_token_logprobs", "token_entropy")
-_READ: Final = ("on_error", "max_line", "config", "no_config")
-_SHOWN: Final = ("quiet", "color", "debug")
+_DRIFT = ("mask", "token_logprobs", "old_token_logprobs", "token_entropy")
+_READ = ("on_error", "max_line", "config", "no_config")
+_SHOWN = ("quiet", "color", "debug")
 
-_COMMANDS: Final = (
+_COMMANDS = (
     Command(
         "compute",
         "Compute advantages and add them to the file as a new column.",

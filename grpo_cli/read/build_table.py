@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 import polars as pl
@@ -27,8 +26,8 @@ from grpo_cli.values.cells import bare_texts
 from grpo_cli.values.key_text import plain
 from grpo_cli.values.paths import absent, is_there
 
-NULL: Final = "null"  # the name of the part without a value
-LISTED: Final = 10  # values listed in a message
+NULL = "null"  # the name of the part without a value
+LISTED = 10  # values listed in a message
 
 
 def read(

@@ -58,14 +58,14 @@ from grpo_cli.values.cells import JSON_TEXT, canonical
 from grpo_cli.values.paths import absent, as_value
 
 Check = Callable[[Groups], Sequence[str] | None]
-AT_LIMIT: Final = ("is_truncated", "finish_reason")  # marks of responses that reached the longest length
-FOLLOWED: Final = 4096  # groups whose logged advantages are compared with the rewards, at most
+AT_LIMIT = ("is_truncated", "finish_reason")  # marks of responses that reached the longest length
+FOLLOWED = 4096  # groups whose logged advantages are compared with the rewards, at most
 # Distance of logged advantages from a line in the reward, relative to the largest: float32 leaves less.
-LINEAR: Final = 1e-3
-PROMPT_ID_OR_BLOCKS: Final = (
+LINEAR = 1e-3
+PROMPT_ID_OR_BLOCKS = (
     "name the column of the prompt's id with --group; give --group-size N if the samples of a prompt are consecutive"
 )
-LARGEST: Final = 1e100  # reward: up to here sums of squares and cubes stay finite, even after weights and shaping
+LARGEST = 1e100  # reward: up to here sums of squares and cubes stay finite, even after weights and shaping
 
 
 def check(groups: Groups, checks: Sequence[Check]) -> tuple[str, ...]:
@@ -748,7 +748,7 @@ CHECKS: Final[tuple[Check, ...]] = (
 # With --plan-by these run once for all rows, not for each part.
 CHECKS_OF_FILES: Final[tuple[Check, ...]] = (broken_lines, empty_records, unused_outcomes, useless_marks, unread_marks)
 # In a part of a stream all rows may be dropped, and texts of --map may be missing.
-CHECKS_OF_STREAM: Final = tuple(
+CHECKS_OF_STREAM = tuple(
     check_ for check_ in CHECKS if check_ not in {nothing_left, unused_outcomes, useless_marks, unread_marks}
 )
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import count
 from operator import or_
-from typing import Final
 
 import numpy as np
 import polars as pl
@@ -20,8 +19,8 @@ from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.errors import DataError
 from grpo_cli.values.cells import JSON_TEXT, Place, canonical
 
-SHOWN: Final = 3
-_ODD: Final = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio: its multiples are evenly spread
+SHOWN = 3
+_ODD = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio: its multiples are evenly spread
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.read.known_names import (
@@ -28,9 +28,9 @@ from grpo_cli.schemas.table import SHAPES, Mark, Schema
 from grpo_cli.values.chat import is_message
 from grpo_cli.values.paths import PARENT, Absent, is_there, shown
 
-BY_TEXT: Final = "(found by name, no id beside it)"
-LISTED: Final = 12  # columns listed in a message
-ID: Final = r"(^|_)(u?u?id|idx|index)$"  # the name of an id ends with this
+BY_TEXT = "(found by name, no id beside it)"
+LISTED = 12  # columns listed in a message
+ID = r"(^|_)(u?u?id|idx|index)$"  # the name of an id ends with this
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,8 +246,8 @@ def _there(schema: Schema, name: str, names: Collection[str]) -> bool:
 
 # --- hints ---------------------------------------------------------------------------------------------------------
 
-_LEVELS: Final = 2  # levels of nested objects that are searched
-_ITEMS: Final = 8  # items of a list of objects that are searched
+_LEVELS = 2  # levels of nested objects that are searched
+_ITEMS = 8  # items of a list of objects that are searched
 
 
 def inside_of_record(tables: Sequence[Table]) -> str:

@@ -23,16 +23,16 @@ from grpo_cli.schemas.table import Mark, MarkKind
 from grpo_cli.values.cells import JSON_TEXT, canonical, where
 from grpo_cli.values.key_text import cut, plain
 
-TRUE: Final = frozenset({"true", "yes", "y", "t", "on", "1", "1.0"})
-NOTHING: Final = frozenset({"", "[]", "{}", "null", "none", "nan"})
-WORDS: Final = {"true": "1", "false": "0"}
-FALSE: Final = frozenset({"false", "no", "n", "f", "off", "0", "0.0", "-0.0", *NOTHING})
+TRUE = frozenset({"true", "yes", "y", "t", "on", "1", "1.0"})
+NOTHING = frozenset({"", "[]", "{}", "null", "none", "nan"})
+WORDS = {"true": "1", "false": "0"}
+FALSE = frozenset({"false", "no", "n", "f", "off", "0", "0.0", "-0.0", *NOTHING})
 PRECEDENCE: Final[Sequence[MarkKind]] = ("foreign", "left_out", "masked")
-NAN: Final = "NaN"  # as a key of JSON is written
-SHOWN: Final = 40  # characters of a value in a message
-TYPES: Final = "texts stand in quotes, numbers do not; any column can be asked for `is null`"
-LISTED: Final = 3  # values in a message
-REASONS: Final = 20  # reasons that are counted one by one: an error text may differ in every row
+NAN = "NaN"  # as a key of JSON is written
+SHOWN = 40  # characters of a value in a message
+TYPES = "texts stand in quotes, numbers do not; any column can be asked for `is null`"
+LISTED = 3  # values in a message
+REASONS = 20  # reasons that are counted one by one: an error text may differ in every row
 
 
 def applied(

@@ -10,19 +10,18 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
 from grpo_cli.errors import DataError
 from grpo_cli.read.tables import Table
 
-ROW: Final = 40  # bytes per row with a key and a reward: less than in any measured run (50 to 90)
-COLUMN: Final = 8  # bytes per row for each further column
-MOST: Final = (1 << 32) - 1  # rows: they are numbered with 32 bits
-WAYS_OUT: Final = (
+ROW = 40  # bytes per row with a key and a reward: less than in any measured run (50 to 90)
+COLUMN = 8  # bytes per row for each further column
+MOST = (1 << 32) - 1  # rows: they are numbered with 32 bits
+WAYS_OUT = (
     "run it in parts, by step or by file, on a machine with more memory, or as JSON lines that are sorted by group "
     "through --stream"
 )
-_GB: Final = 1e9
+_GB = 1e9
 
 
 def refuse_beyond_memory(tables: Sequence[Table], columns: int, root: Path = Path("/")) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from grpo_cli.errors import UsageError
 from grpo_cli.files.inputs import Input, expand, pinned, spool
@@ -20,9 +20,9 @@ from grpo_cli.read.recognise import recognise
 from grpo_cli.read.tables import Binding, FileTable, OverTables
 from grpo_cli.schemas.table import schemas
 
-STDIN: Final = "-"
+STDIN = "-"
 Name = TypeVar("Name", Path, str)
-NAMED: Final = 3  # skipped files listed in a warning
+NAMED = 3  # skipped files listed in a warning
 
 
 def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple[list[Input], list[str]]:

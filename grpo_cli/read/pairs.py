@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import or_
-from typing import Final
 
 import numpy as np
 import polars as pl
@@ -26,11 +25,11 @@ from grpo_cli.schemas.table import Schema
 from grpo_cli.values.cells import JSON_TEXT, bare_texts, canonical, where
 from grpo_cli.values.key_text import cut, plain
 
-EXAMPLES: Final = 3
-NOWHERE: Final = np.iinfo(np.uint32).max  # instead of a row
-WHOLE: Final = r"-?(?:0|[1-9]\d*)"  # 007 is a text
-_IN_ORDER: Final = "if the rows of both inputs stand in the same order, grpo-adv add makes the old reward a column for --old-rewards-column"
-NUMBER: Final = rf"^(?:{WHOLE}(?:\.\d+)?(?:[eE][-+]?\d+)?|NaN|nan|-?inf)$"
+EXAMPLES = 3
+NOWHERE = np.iinfo(np.uint32).max  # instead of a row
+WHOLE = r"-?(?:0|[1-9]\d*)"  # 007 is a text
+_IN_ORDER = "if the rows of both inputs stand in the same order, grpo-adv add makes the old reward a column for --old-rewards-column"
+NUMBER = rf"^(?:{WHOLE}(?:\.\d+)?(?:[eE][-+]?\d+)?|NaN|nan|-?inf)$"
 
 Columns = Sequence[pl.Series]
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,23 +27,23 @@ from grpo_cli.values.chat import responds
 from grpo_cli.values.key_text import labels_of
 from grpo_cli.values.paths import as_value
 
-GROUPS: Final = 128  # groups in the sample
-FEWEST: Final = 8  # groups at least, if rows are very long
-FILES: Final = 16  # files in the sample
-SMALL: Final = 1 << 20  # bytes: smaller files are compared completely
-STRETCHES: Final = 8  # runs of consecutive rows in which other texts are compared
-STRETCH: Final = 64  # rows of each run
-BYTES: Final = 2 << 20  # bytes of text that are read for each column
-COLUMNS: Final = 8  # other text columns that are searched
-_PROMPTS: Final = 8  # distinct texts at least, in a column of prompts
-_WORDS: Final = r"\s|[\u2e80-\uffff]"  # in prompts, unlike ids: spaces, or a script without spaces
-_MOST: Final = 0.9  # least share of such texts in a column of prompts
-_LONG: Final = 10  # least mean length of its texts, in characters
-_SAID: Final = ("input", "messages", "prompt", "content", "text", "value")  # fields with the text of an object
-_SHOWN: Final = 30  # characters of a prompt in a message
-_ENDS: Final = ".!?"  # characters that end a sentence
-_MARKS: Final = "\n\r<>[]"  # characters between the turns of a conversation in one text
-_TURN: Final = 80  # characters that a later turn adds at least, unless a mark precedes it
+GROUPS = 128  # groups in the sample
+FEWEST = 8  # groups at least, if rows are very long
+FILES = 16  # files in the sample
+SMALL = 1 << 20  # bytes: smaller files are compared completely
+STRETCHES = 8  # runs of consecutive rows in which other texts are compared
+STRETCH = 64  # rows of each run
+BYTES = 2 << 20  # bytes of text that are read for each column
+COLUMNS = 8  # other text columns that are searched
+_PROMPTS = 8  # distinct texts at least, in a column of prompts
+_WORDS = r"\s|[\u2e80-\uffff]"  # in prompts, unlike ids: spaces, or a script without spaces
+_MOST = 0.9  # least share of such texts in a column of prompts
+_LONG = 10  # least mean length of its texts, in characters
+_SAID = ("input", "messages", "prompt", "content", "text", "value")  # fields with the text of an object
+_SHOWN = 30  # characters of a prompt in a message
+_ENDS = ".!?"  # characters that end a sentence
+_MARKS = "\n\r<>[]"  # characters between the turns of a conversation in one text
+_TURN = 80  # characters that a later turn adds at least, unless a mark precedes it
 
 
 class SeveralPrompts(str):

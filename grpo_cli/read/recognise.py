@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import takewhile
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -38,9 +38,9 @@ from grpo_cli.values.paths import PARENT
 
 T = TypeVar("T", bound=Table)
 
-_FIRST: Final = 32  # records of a typed file that are looked at
-_NEAR: Final = 3  # near matches in a message
-_SCORED: Final = frozenset({"reward", "rewards", "score", "scores", "total_reward", "advantage", "advantages"})
+_FIRST = 32  # records of a typed file that are looked at
+_NEAR = 3  # near matches in a message
+_SCORED = frozenset({"reward", "rewards", "score", "scores", "total_reward", "advantage", "advantages"})
 
 
 def recognise(files: Sequence[T], binding: Binding, over: OverTables = map) -> list[T]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from math import exp, gcd, lgamma, log
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -21,16 +21,16 @@ from grpo_cli.read.known_names import JUDGES, ROLLOUT_IDS, SAMPLE_IDS
 
 Numbering = Literal["rollout", "sample", "judge"]  # what a column numbers; `sample` restarts in each group
 
-GIANT: Final = 64  # rows from which a single group is more than the samples of one prompt
-_MANY: Final = 2  # least rows of a block
-_SURE: Final = 4  # a smaller usual size must occur in several groups
-_LEAST: Final = 3  # least rows of a block found by many runs: half of all numbers are multiples of 2
-_SEVERAL: Final = 2  # least keys that come back: a single one may be from a run that was resumed
-_RARE: Final = 1e-3  # largest probability that random lengths have this divisor
-_RARER: Final = 1e-4  # largest probability that this number of random lengths would be multiples of it
-_MOST: Final = 0.6  # least share of multiples
-_NEAR: Final = 1e-4  # baselines that differ by less are equal up to rounding
-_WHOLE: Final = 0.9  # least share of rows that follow a rule, as some rows may be lost
+GIANT = 64  # rows from which a single group is more than the samples of one prompt
+_MANY = 2  # least rows of a block
+_SURE = 4  # a smaller usual size must occur in several groups
+_LEAST = 3  # least rows of a block found by many runs: half of all numbers are multiples of 2
+_SEVERAL = 2  # least keys that come back: a single one may be from a run that was resumed
+_RARE = 1e-3  # largest probability that random lengths have this divisor
+_RARER = 1e-4  # largest probability that this number of random lengths would be multiples of it
+_MOST = 0.6  # least share of multiples
+_NEAR = 1e-4  # baselines that differ by less are equal up to rounding
+_WHOLE = 0.9  # least share of rows that follow a rule, as some rows may be lost
 
 
 class Suspicion(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Final, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 import polars as pl
@@ -39,7 +39,7 @@ from grpo_cli.values.paths import Absent, splits
 
 Found = TypeVar("Found")
 
-SHOWN: Final = 60  # characters of a key in a message
+SHOWN = 60  # characters of a key in a message
 
 
 @dataclass(frozen=True)
@@ -415,9 +415,9 @@ def column_names(tables: Sequence[Table]) -> list[str]:
 
 Scan = Callable[[Sequence[Field]], Scanned]
 
-FILE: Final = "@file"
-PATH: Final = "@path"
-OWN: Final = frozenset({FILE, PATH})
+FILE = "@file"
+PATH = "@path"
+OWN = frozenset({FILE, PATH})
 
 
 @dataclass(frozen=True)

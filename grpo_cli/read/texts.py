@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, groupby, takewhile
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import polars as pl
@@ -30,8 +30,8 @@ from grpo_cli.values.paths import is_there
 
 Hashes = Words
 
-_EMPTY: Final = ('""', "[]", "{}")
-_MISSING: Final = 0  # the hash of a text that is missing
+_EMPTY = ('""', "[]", "{}")
+_MISSING = 0  # the hash of a text that is missing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,18 +194,16 @@ class TextStore:
 
 # --- what was said -------------------------------------------------------------------------------------------------
 
-_THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking")
-_TURN: Final = re.compile(
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+_TURN = re.compile(
     r"<\|im_start\|>([\w-]+)\n?(.*?)(?:<\|im_end\|>\n?|(?=<\|im_start\|>)|\Z)"
     r"|<\|start_header_id\|>([\w-]+)<\|end_header_id\|>\s*(.*?)(?:<\|eot_id\|>|(?=<\|start_header_id\|>)|\Z)"
     r"|<start_of_turn>([\w-]+)\n?(.*?)(?:<end_of_turn>\n?|(?=<start_of_turn>)|\Z)",
     re.DOTALL,
 )
-_THINKING: Final = re.compile(
-    r"\A(?P<before>\s*)<(?P<tag>think|thinking|reasoning)>(?P<inside>.*?)</(?P=tag)>", re.DOTALL
-)
+_THINKING = re.compile(r"\A(?P<before>\s*)<(?P<tag>think|thinking|reasoning)>(?P<inside>.*?)</(?P=tag)>", re.DOTALL)
 
-_WRITTEN: Final = re.compile(r"\[[^]\n]+]\n")
+_WRITTEN = re.compile(r"\[[^]\n]+]\n")
 
 
 class Passage(NamedTuple):
@@ -433,10 +431,10 @@ def _call(call: Any, who: str) -> Passage:
 
 # --- keys and texts of a few rows, to show to people ---------------------------------------------------------------
 
-SAMPLE: Final = 1_000  # keys from all over the file, to find what all keys share
-LISTED: Final = 5
-NUMBER: Final = re.compile(r"#\d{1,15}")
-WIDEST: Final = 10_000  # cells: no key on one line is wider
+SAMPLE = 1_000  # keys from all over the file, to find what all keys share
+LISTED = 5
+NUMBER = re.compile(r"#\d{1,15}")
+WIDEST = 10_000  # cells: no key on one line is wider
 
 
 class Labels:

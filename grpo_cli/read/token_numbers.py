@@ -23,10 +23,10 @@ from grpo_cli.values.slices import Ints
 from grpo_cli.values.token_lists import Bools
 
 # Mask values of tokens that do not count: 0, false, and the label that losses ignore.
-IGNORED: Final = (0, -100)
-_BYTES: Final = 4 << 20  # of lists that are reduced at once
-_LISTS: Final = pl.List(pl.Float64)
-_NUMBERS: Final = (pl.Boolean, pl.Null, pl.Decimal)  # and what polars calls numeric
+IGNORED = (0, -100)
+_BYTES = 4 << 20  # of lists that are reduced at once
+_LISTS = pl.List(pl.Float64)
+_NUMBERS = (pl.Boolean, pl.Null, pl.Decimal)  # and what polars calls numeric
 Places = tuple[Any, Index, Index]  # the index of a table, and the numbers of rows in it and in the narrow table
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
 import polars as pl
 
@@ -18,8 +17,8 @@ from grpo_cli.read.tables import Table
 from grpo_cli.values.cells import Field, canonical
 from grpo_cli.values.paths import Absent
 
-_FOLDER: Final = "annotations"
-_STREAM: Final = "stream"
+_FOLDER = "annotations"
+_STREAM = "stream"
 
 
 def updates_of(table: Table) -> list[Path]:

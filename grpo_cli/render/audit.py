@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from rich.console import Console
 
@@ -13,9 +13,9 @@ from grpo_cli.render import plan_text
 from grpo_cli.render.text import Sheet, clean, count, exact, file_list, listing, number
 from grpo_cli.values.key_text import cut
 
-KEY: Final = 60
-TIES: Final = 8
-LABELS: Final = {"match": "match", "noise": "match", "few": "too few", "nothing": "nothing"}
+KEY = 60
+TIES = 8
+LABELS = {"match": "match", "noise": "match", "few": "too few", "nothing": "nothing"}
 
 
 def render(facts: Audited, console: Console) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from rich.console import Console
 
@@ -14,8 +13,8 @@ from grpo_cli.stats.facts import marked_lines
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut
 
-KEY: Final = 60  # characters of the key of a row that changed
-SHOWN: Final = 12  # a table by size has at most this many lines
+KEY = 60  # characters of the key of a row that changed
+SHOWN = 12  # a table by size has at most this many lines
 
 
 def render(facts: Compared, console: Console) -> None:

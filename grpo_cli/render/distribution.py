@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from grpo_cli.render.text import bar_lines, blocks, number
 from grpo_cli.stats.facts import Advantages, Distribution, ValueCounts
 
-BARS: Final = 6  # up to this many values have a line each
+BARS = 6  # up to this many values have a line each
 
 
 def bars(distribution: Distribution) -> list[str]:

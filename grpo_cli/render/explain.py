@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,13 +21,13 @@ from grpo_cli.runs.compute_files import Facts
 from grpo_cli.stats.facts import plain
 from grpo_cli.values.key_text import cut
 
-SHOWN: Final = 12  # this many rows of the group are shown
-PLACE: Final = 24  # characters of the file and row of a row, if its group is in several files
-MOST: Final = 2_000_000  # rows that are worked out with all intermediate columns
-KEY: Final = 60  # characters of the key of the group
+SHOWN = 12  # this many rows of the group are shown
+PLACE = 24  # characters of the file and row of a row, if its group is in several files
+MOST = 2_000_000  # rows that are worked out with all intermediate columns
+KEY = 60  # characters of the key of the group
 # Extra columns that a reader needs to follow the arithmetic, where they fit.
-EXTRAS: Final = ("length", "logprob", "baseline", "kl", "step_reward")
-DIGITS: Final = 6
+EXTRAS = ("length", "logprob", "baseline", "kl", "step_reward")
+DIGITS = 6
 
 
 def render(facts: Facts, scored: Scored, narrow: Narrow, console: Console) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import itemgetter
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -26,12 +26,12 @@ from grpo_cli.stats.verdicts import EQUAL_AT, course, percent, three
 from grpo_cli.values.key_text import cut, labels_of
 
 # Outcomes of a group and its rows, in stacking order.
-OUTCOMES: Final = ("varies", *EQUAL_AT, "singleton or unscored")
-TILES: Final = (32, 20)  # bins of the length and of the reward
-LABEL: Final = 34  # characters of a key on an axis
-POINTS: Final = 200  # points in a trend
-KIND: Final = {True: ("lines", "over"), False: ("bars", "by")}  # of a figure over steps, or by categories
-SLIGHT: Final = 0.1  # correlations below this are not worth a word
+OUTCOMES = ("varies", *EQUAL_AT, "singleton or unscored")
+TILES = (32, 20)  # bins of the length and of the reward
+LABEL = 34  # characters of a key on an axis
+POINTS = 200  # points in a trend
+KIND = {True: ("lines", "over"), False: ("bars", "by")}  # of a figure over steps, or by categories
+SLIGHT = 0.1  # correlations below this are not worth a word
 
 
 @dataclass(frozen=True)

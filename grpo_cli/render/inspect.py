@@ -50,27 +50,27 @@ from grpo_cli.stats.verdicts import equal_at, label_of_equal, percent
 from grpo_cli.values.cells import texts_of_nested
 from grpo_cli.values.key_text import cut, labels_of, plain
 
-KEY: Final = 28  # characters of a value that a trend is over
-LINES: Final = 20  # a longer trend is thinned out to this many lines
-SPARKS: Final = 60  # characters of a sparkline
-ROWS: Final = 64  # at most this many rows of a group are shown
-NARROWEST_BAR: Final = 5  # a shorter one of the share without a gradient shows nothing
-WIDEST_BAR: Final = 20  # a bar of all groups has at most this many characters
-NAME: Final = 12  # characters of the name of a reward column at a matrix
-NAMED: Final = 3  # the names of up to this many reward columns fit over a matrix
-RATES: Final = 9  # up to this many solve rates have a line each
-HEADS: Final = {"group_std": "in group"}
+KEY = 28  # characters of a value that a trend is over
+LINES = 20  # a longer trend is thinned out to this many lines
+SPARKS = 60  # characters of a sparkline
+ROWS = 64  # at most this many rows of a group are shown
+NARROWEST_BAR = 5  # a shorter one of the share without a gradient shows nothing
+WIDEST_BAR = 20  # a bar of all groups has at most this many characters
+NAME = 12  # characters of the name of a reward column at a matrix
+NAMED = 3  # the names of up to this many reward columns fit over a matrix
+RATES = 9  # up to this many solve rates have a line each
+HEADS = {"group_std": "in group"}
 # Columns of a trend that fit on 80 characters; --format csv has all.
-SHOWN: Final = ("groups", "mean", "group_std", "zero_variance", "length")
+SHOWN = ("groups", "mean", "group_std", "zero_variance", "length")
 # Columns of the drift of a policy.
-DRIFTS: Final = {
+DRIFTS = {
     "k3": "KL k3", "ratio_above_2": "above 2", "ratio_below_0_5": "below 0.5", "clipped_above": "cut A>0", "clipped_below": "cut A<0",
     "token_ess": "ESS",
 }  # fmt: skip
-SHARES: Final = frozenset(
+SHARES = frozenset(
     {"zero_variance", "all_best", "all_worst", *TAILS, "clipped_above", "clipped_below", "token_ess", "sequence_ess"}
 )
-SPARKED: Final = ("mean", "group_std", "zero_variance", "length")
+SPARKED = ("mean", "group_std", "zero_variance", "length")
 
 
 def render(facts: Inspected, console: Console, browse: str = "", *, asked: Collection[str] = ()) -> None:
@@ -457,7 +457,7 @@ def _drift_by(trend: DriftTrend, sheet: Sheet) -> None:
     sheet.blank()
 
 
-BLOCKS_OF_LINES: Final = (
+BLOCKS_OF_LINES = (
     (_inputs, _groups),
     (_rewards, _components),
     (_difficulty, _zero_variance, _other_sizes),
@@ -465,10 +465,10 @@ BLOCKS_OF_LINES: Final = (
     (_off_policy,),
 )
 # What is shown beside a table that was asked for, and what else an option asks for.
-IN_BRIEF: Final = ((_inputs, _groups), (_rewards_in_brief, _zero_variance))
-ASKED_FOR: Final = {"length_column": _length, "duplicates": _duplicates, "token_logprobs": _off_policy}
-LISTS: Final = {"sort", "top"}  # ask for the list of groups
-TABLES: Final = {"by", *LISTS}
+IN_BRIEF = ((_inputs, _groups), (_rewards_in_brief, _zero_variance))
+ASKED_FOR = {"length_column": _length, "duplicates": _duplicates, "token_logprobs": _off_policy}
+LISTS = {"sort", "top"}  # ask for the list of groups
+TABLES = {"by", *LISTS}
 
 
 # --- tables for other programs -----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
-from typing import Any, Final, get_args
+from typing import Any, get_args
 
 from rich.console import Console
 
@@ -19,10 +19,10 @@ from grpo_cli.engine.presets import presets
 from grpo_cli.render import plan_text
 from grpo_cli.render.text import Sheet, count, exact, marked
 
-NAME: Final = 17
-LABEL: Final = 13  # characters of a label of one method
-SQL: Final = "(reward - mean) / (std + epsilon)"
-TYPES: Final = {float: "number", int: "whole number", str: "text", bool: "true or false"}
+NAME = 17
+LABEL = 13  # characters of a label of one method
+SQL = "(reward - mean) / (std + epsilon)"
+TYPES = {float: "number", int: "whole number", str: "text", bool: "true or false"}
 
 
 def listing(console: Console, *, archive: bool = False) -> None:

@@ -29,34 +29,34 @@ from grpo_cli.engine.plan_parts import (
 )
 from grpo_cli.render.text import clean, exact
 
-LISTS: Final = " --per-token --token-logprobs STUDENT --teacher-logprobs TEACHER"
-STATES: Final = {"group": "", "batch": " anywhere in the batch"}
-ROLLOUT_REWARD: Final = {
+LISTS = " --per-token --token-logprobs STUDENT --teacher-logprobs TEACHER"
+STATES = {"group": "", "batch": " anywhere in the batch"}
+ROLLOUT_REWARD = {
     "first": "the reward of its first row",
     "last": "the reward of its last row",
     "mean": "the mean reward of its rows",
 }
-MISSING: Final = {
+MISSING = {
     "exclude": "rows without a finite reward are left out",
     "zero": "rows without a finite reward are left out and get advantage 0",
     "as-zero": "rows without a finite reward count as reward 0",
 }
-PROPAGATES: Final = {
+PROPAGATES = {
     "row": "is",
     "later": "and the later rows that build on it are",
     "group": "makes its group",
     "batch": "makes its batch",
 }
-COMPONENT_MISSING: Final = {
+COMPONENT_MISSING = {
     "zero": "if one of several rewards is missing, it counts as 0",
     "propagate": "if one of several rewards is missing, the row has no reward",
 }
-BEYOND: Final = {
+BEYOND = {
     "linear": "and keeps growing above {max}",
     "floor": "at most {penalty}",
     "zero": "and r = 0 where L > {max}",
 }
-SINGLETONS: Final = {
+SINGLETONS = {
     "zero": "singletons 0",
     "raw": "singletons keep r",
     "nan": "singletons NaN",
@@ -64,15 +64,15 @@ SINGLETONS: Final = {
     "drop": "singletons are dropped",
     "error": "a singleton stops the run",
 }
-SINGLETON_BASELINE: Final = {"zero": "residual r", "formula": "like any other row"}
-STD_TAKEN: Final = {"zero": "0", "one": "1", "nan": "NaN"}
-STD_OF_SINGLETON: Final = {"group": "std", "batch": "std of a batch of one row"}
-ZERO_VARIANCE: Final = {"drop": "groups without a gradient are dropped", "null": "groups without a gradient get null"}
-SMALL: Final = {"null": "get null", "zero": "get 0", "drop": "are dropped"}
+SINGLETON_BASELINE = {"zero": "residual r", "formula": "like any other row"}
+STD_TAKEN = {"zero": "0", "one": "1", "nan": "NaN"}
+STD_OF_SINGLETON = {"group": "std", "batch": "std of a batch of one row"}
+ZERO_VARIANCE = {"drop": "groups without a gradient are dropped", "null": "groups without a gradient get null"}
+SMALL = {"null": "get null", "zero": "get 0", "drop": "are dropped"}
 # A formula with a single term after "A =", which can be divided on the same line.
-ONE_TERM: Final = re.compile(r"A = ([^=;,]+)")
-OF_BATCH: Final = {"mean": "batch mean", "sum": "batch sum", "n": "N"}
-DIVISOR_OF: Final = {
+ONE_TERM = re.compile(r"A = ([^=;,]+)")
+OF_BATCH = {"mean": "batch mean", "sum": "batch sum", "n": "N"}
+DIVISOR_OF = {
     ("group", "reward"): "std of the group's rewards",
     ("group", "residual"): "std of the group's residuals (reward - baseline)",
     ("group", "others"): "std of the group's other rewards",

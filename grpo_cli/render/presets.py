@@ -19,9 +19,9 @@ from grpo_cli.render import plan_text
 from grpo_cli.render.text import Sheet, clean, exact, marked
 from grpo_cli.stats.verdicts import label_of_equal
 
-LABEL: Final = 13  # characters of a label of one preset
-NAME: Final = 31
-COMMIT: Final = 12  # this many digits of a commit are shown
+LABEL = 13  # characters of a label of one preset
+NAME = 31
+COMMIT = 12  # this many digits of a commit are shown
 # How a rollout of several rows counts; empty where each row counts.
 ROLLOUTS: Final[Mapping[Counting, str]] = {
     "once": "a rollout of several rows counts once: its rows have equal rewards",

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from threading import Timer
-from typing import Any, Final
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 # Shorter runs need no bar.
-PATIENCE: Final = 1.0
-MB: Final = 1_000_000
+PATIENCE = 1.0
+MB = 1_000_000
 
 
 @contextmanager

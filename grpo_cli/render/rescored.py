@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from rich.console import Console
 
@@ -22,7 +21,7 @@ from grpo_cli.stats.rescored import DisagreeingRow, Rescored, Sides, counted
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import labels_of
 
-KEY: Final = 28
+KEY = 28
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # its heads (the first is its title) and its lines
 

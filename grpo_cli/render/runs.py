@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import polars as pl
 from rich.console import Console
@@ -14,7 +13,7 @@ from grpo_cli.stats.intervals import Estimate, in_words
 from grpo_cli.stats.runs import Difference, Runs
 from grpo_cli.values.key_text import labels_of
 
-DIGITS: Final = 1  # of a rate in per cent; an interval is never that narrow
+DIGITS = 1  # of a rate in per cent; an interval is never that narrow
 
 
 def render(facts: Runs, console: Console) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from rich.console import Console
 
@@ -12,8 +12,8 @@ from grpo_cli.render.text import Sheet, clean, marked
 from grpo_cli.schemas.table import LAYOUTS, REFUSED, Mark, Schema
 from grpo_cli.schemas.table import schemas as known
 
-NAME: Final = 23
-LABEL: Final = 13
+NAME = 23
+LABEL = 13
 
 
 def listing(console: Console) -> None:

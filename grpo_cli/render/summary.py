@@ -37,9 +37,9 @@ from grpo_cli.write.token_lists import OnTokens
 Section = Callable[[Facts], Sections]
 
 
-SCREEN: Final = 23  # lines of a small terminal, below the command
-LEAST: Final = 3  # lines of a formula that are always shown
-KEY: Final = 40  # characters of the key of a skipped group
+SCREEN = 23  # lines of a small terminal, below the command
+LEAST = 3  # lines of a formula that are always shown
+KEY = 40  # characters of the key of a skipped group
 
 
 def render(facts: Facts | FactsOfParts, console: Console) -> None:
@@ -244,7 +244,7 @@ def written(facts: Facts | FactsOfParts) -> Sections:
     yield "written", [", ".join(said)]
 
 
-READ: Final = (inputs, groups, batches)
+READ = (inputs, groups, batches)
 BLOCKS: Final[tuple[tuple[Section, ...], ...]] = (
     (method,),
     READ,
@@ -252,7 +252,7 @@ BLOCKS: Final[tuple[tuple[Section, ...], ...]] = (
     (zero_variance, others),
     (advantage, written),
 )
-BLOCKS_OF_PART: Final = (*BLOCKS[:-1], (advantage,))
+BLOCKS_OF_PART = (*BLOCKS[:-1], (advantage,))
 
 
 def _skipped(facts: Facts, reason: Reason) -> Skipped:

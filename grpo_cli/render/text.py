@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -18,17 +18,17 @@ Column = tuple[str, Sequence[str]]  # the head of a column of a table, and its c
 Sections = Iterator[tuple[str, list[str]]]  # labels with their lines
 
 # A value below this share of the largest number beside it is a rounding error, shown as 0.
-ROUNDING: Final = 1e-12
-LISTED: Final = 3  # items of a list that are named
-UNITS: Final = 1e15  # larger numbers are shown with an exponent: a float does not have all of their digits
-SMALLEST: Final = 1e-3  # smaller numbers need more than four decimals
-LARGEST: Final = 1e4  # larger numbers need fewer than four decimals
-MINUTE: Final = 60
-MARKDOWN_DIGITS: Final = 6  # of a number in a Markdown table
-HALF: Final = 0.4  # height of the blocks if all values are equal
-SHORTEST: Final = 12  # a text beside its numbers is at least this many characters wide
+ROUNDING = 1e-12
+LISTED = 3  # items of a list that are named
+UNITS = 1e15  # larger numbers are shown with an exponent: a float does not have all of their digits
+SMALLEST = 1e-3  # smaller numbers need more than four decimals
+LARGEST = 1e4  # larger numbers need fewer than four decimals
+MINUTE = 60
+MARKDOWN_DIGITS = 6  # of a number in a Markdown table
+HALF = 0.4  # height of the blocks if all values are equal
+SHORTEST = 12  # a text beside its numbers is at least this many characters wide
 
-TEN: Final = 10.0
+TEN = 10.0
 
 
 def number(value: float | None, scale: float = 0.0, digits: int = 4) -> str:
@@ -119,15 +119,15 @@ def duration(seconds: float) -> str:
 
 # --- labelled lines and tables -----------------------------------------------------------------------------
 
-LABEL: Final = 15
-HANG: Final = 2  # indent of the continuation lines of a value
+LABEL = 15
+HANG = 2  # indent of the continuation lines of a value
 # A value column narrower than this is harder to read than a line that is too long.
-NARROWEST: Final = 20
-BLOCKS: Final = "▁▂▃▄▅▆▇█"
+NARROWEST = 20
+BLOCKS = "▁▂▃▄▅▆▇█"
 # As in `browse`: what matters stands out, what is drawn does not.
-COLOURS: Final = {rf"[{BLOCKS}]+": "dim", r"\bnever solved|\b0, never": "red", r"\balways solved|\b1, always": "green"}
-DECIDES: Final = r"(?<![\w.])\d[\d.,]*\d%?|(?<![\w.])\d%?"  # the numbers of a verdict
-ASCII_BLOCKS: Final = str.maketrans(dict(zip(f"{BLOCKS}…", [*"._-=+*%#", "..."], strict=True)))
+COLOURS = {rf"[{BLOCKS}]+": "dim", r"\bnever solved|\b0, never": "red", r"\balways solved|\b1, always": "green"}
+DECIDES = r"(?<![\w.])\d[\d.,]*\d%?|(?<![\w.])\d%?"  # the numbers of a verdict
+ASCII_BLOCKS = str.maketrans(dict(zip(f"{BLOCKS}…", [*"._-=+*%#", "..."], strict=True)))
 
 
 class Sheet:
@@ -295,7 +295,7 @@ def rescaled(worst: float | None, best: float | None) -> str:
 
 # --- histograms --------------------------------------------------------------------------------------------
 
-LONGEST: Final = 30  # characters of the bar of the largest count
+LONGEST = 30  # characters of the bar of the largest count
 
 
 def bar_lines(names: Sequence[str], counts: Sequence[int], *, left: bool = False) -> list[str]:

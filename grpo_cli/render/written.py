@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
 
 from rich.console import Console
 
@@ -27,7 +26,7 @@ from grpo_cli.stats.facts import Dropped
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import labels_of
 
-KEYS: Final = 3
+KEYS = 3
 
 
 def select(facts: Selected, console: Console) -> None:

@@ -41,16 +41,14 @@ from grpo_cli.write.write_outputs import Phase, Writing, in_turn, make_folders
 
 VERSION: Final = 1
 Take = Literal["first", "last", "mean"]
-GATES: Final = ("rows", "matched", "unmatched", "unmatched_share", "unused", "unused_share")  # what --fail-on may name
-_EXACT: Final = 2**53  # larger integers are not all floats
-_TAKES: Final = "numbers, texts, true and false, and lists of numbers can be added; --column NAME names them"
-_ONE_KIND: Final = (
-    "a column takes numbers of 64 bits, Unicode texts, true and false, or lists of numbers, all of one kind"
-)
-_OTHER_KEYS: Final = "--on takes both names if they differ (HERE=THERE); a number and a text are different keys"
-_TRUTHS: Final = {"true": True, "True": True, "false": False, "False": False}
-_KEY: Final = "\0key"  # no column of a user
-_DIGITS: Final = 17  # with more, a float is not the number that was written
+GATES = ("rows", "matched", "unmatched", "unmatched_share", "unused", "unused_share")  # what --fail-on may name
+_EXACT = 2**53  # larger integers are not all floats
+_TAKES = "numbers, texts, true and false, and lists of numbers can be added; --column NAME names them"
+_ONE_KIND = "a column takes numbers of 64 bits, Unicode texts, true and false, or lists of numbers, all of one kind"
+_OTHER_KEYS = "--on takes both names if they differ (HERE=THERE); a number and a text are different keys"
+_TRUTHS = {"true": True, "True": True, "false": False, "False": False}
+_KEY = "\0key"  # no column of a user
+_DIGITS = 17  # with more, a float is not the number that was written
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from grpo_cli.engine.coerce import typed
 from grpo_cli.engine.extra_columns import ROLES
@@ -36,7 +36,7 @@ from grpo_cli.write.outputs import STDOUT, Output
 from grpo_cli.write.token_lists import TokenColumns
 
 Made = TypeVar("Made")
-_STDOUTS: Final = frozenset({"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
+_STDOUTS = frozenset({"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -32,7 +32,7 @@ from grpo_cli.values.cells import Excerpt, Field, Kind, as_number, number_series
 from grpo_cli.values.paths import Absent
 from grpo_cli.write.write_outputs import Phase
 
-SHOWN: Final = 10  # columns of numbers, in an error
+SHOWN = 10  # columns of numbers, in an error
 
 
 @dataclass(frozen=True, kw_only=True)

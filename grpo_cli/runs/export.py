@@ -40,11 +40,11 @@ from grpo_cli.write.write_outputs import Phase, one_of_several, sink
 
 TextsOrTokens = TextColumns | TokenColumns
 VERSION: Final = 1
-WEIGH: Final = ("weights", "tokens")  # the kinds with advantages
-ARITHMETIC: Final = (SHAPE, METHOD, DIVISOR, SKIPPED, POST)  # options of advantages alone
-GATES: Final = ("records", "rows", "groups")  # what --fail-on may name
-PIECE_BYTES: Final = 8 << 20  # bytes of texts that are read at once
-PIECE_ROWS: Final = 4096
+WEIGH = ("weights", "tokens")  # the kinds with advantages
+ARITHMETIC = (SHAPE, METHOD, DIVISOR, SKIPPED, POST)  # options of advantages alone
+GATES = ("records", "rows", "groups")  # what --fail-on may name
+PIECE_BYTES = 8 << 20  # bytes of texts that are read at once
+PIECE_ROWS = 4096
 
 
 @dataclass(frozen=True, kw_only=True)

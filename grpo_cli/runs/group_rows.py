@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from types import NoneType
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,14 +21,14 @@ from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, RowLine, ShownGro
 from grpo_cli.values.key_text import cut
 from grpo_cli.values.key_text import plain as plain_text
 
-GROUPS: Final = 500  # groups in a report
-ROWS: Final = 16  # rows of each group
-TEXT: Final = 1_200_000  # characters of all texts of a report
-LONGEST: Final = 2000  # most characters of each text
-SHORTEST: Final = 60  # fewest characters of each text
-AT_ONCE: Final = 32  # groups whose texts are read together
-LABEL: Final = 120  # characters of a key in the table
-KEYS: Final = 300_000  # characters of all keys that the search of a report covers
+GROUPS = 500  # groups in a report
+ROWS = 16  # rows of each group
+TEXT = 1_200_000  # characters of all texts of a report
+LONGEST = 2000  # most characters of each text
+SHORTEST = 60  # fewest characters of each text
+AT_ONCE = 32  # groups whose texts are read together
+LABEL = 120  # characters of a key in the table
+KEYS = 300_000  # characters of all keys that the search of a report covers
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from grpo_cli.stats.rescored import Rescored
 
 # Texts are most of a file. Up to this size, reading them takes no noticeable time.
-CHEAP: Final = 32 << 20
-LOGPROBS: Final = ("token_logprobs", "old_token_logprobs", "token_entropy", "mask")
+CHEAP = 32 << 20
+LOGPROBS = ("token_logprobs", "old_token_logprobs", "token_entropy", "mask")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -30,9 +30,9 @@ from grpo_cli.write.write_outputs import Phase, Writing, paths_of, write_one
 
 Item = TypeVar("Item")
 
-ROWS: Final = 250_000  # rows of a task, at least; the last task may have fewer
-MOST: Final = 4_000  # tasks, at most; with more rows, each task has more of them
-_BYTES: Final = 256  # per row, in a file that does not say how many rows it has
+ROWS = 250_000  # rows of a task, at least; the last task may have fewer
+MOST = 4_000  # tasks, at most; with more rows, each task has more of them
+_BYTES = 256  # per row, in a file that does not say how many rows it has
 
 
 @dataclass
@@ -190,7 +190,7 @@ def write_files(output: Output, writings: Sequence[Writing]) -> list[Sequence[st
         return [write_one(output, writing, retried=True) for writing in writings]
 
 
-_TEXT: Final = pl.Categorical(pl.Categories("grpo_adv.packed"))
+_TEXT = pl.Categorical(pl.Categories("grpo_adv.packed"))
 
 
 def packed(found: Any) -> Any:

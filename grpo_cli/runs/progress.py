@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from grpo_cli.files.inputs import Input
 from grpo_cli.read.tables import FileTable, Table
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Table)
 
-ALL: Final = 100  # per cent
-READ: Final = 70  # per cent of the work is reading; the rest is grouping, computing and writing
+ALL = 100  # per cent
+READ = 70  # per cent of the work is reading; the rest is grouping, computing and writing
 
 
 class Watching:
@@ -100,5 +100,5 @@ class Here:
         return Watching(tables, phase)
 
 
-HERE: Final = Here()
+HERE = Here()
 Workers: TypeAlias = "Here | OnRay"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from grpo_cli import __version__
 from grpo_cli.errors import DataError, GrpoError, reason
@@ -26,14 +26,14 @@ from grpo_cli.formats.columnar import stderr_silenced
 
 Found = TypeVar("Found")
 
-LOCAL: Final = "local"
-_AHEAD: Final = 2  # tasks per processor that Ray has at a time
-_LONGEST: Final = 20  # characters of a folder; below a longer one, the paths of sockets are too long for the system
-_SEEN: Final = 1000  # files that every machine looks for
+LOCAL = "local"
+_AHEAD = 2  # tasks per processor that Ray has at a time
+_LONGEST = 20  # characters of a folder; below a longer one, the paths of sockets are too long for the system
+_SEEN = 1000  # files that every machine looks for
 # No usage reports, and no warnings about devices. On a single machine Ray listens on loopback only, and needs a token
 # that is in no file.
-_QUIET: Final = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-_ALONE: Final = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token", "POLARS_MAX_THREADS": "1"}
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token", "POLARS_MAX_THREADS": "1"}
 
 
 @dataclass(frozen=True)

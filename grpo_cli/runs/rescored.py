@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 import numpy as np
 import polars as pl
@@ -29,10 +28,10 @@ from grpo_cli.stats.rescored import OLD, Pairing, Rescored, other_reward, rescor
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.paths import is_there
 
-FEW: Final = 0.5  # share of the smaller input's rows; a warning if fewer are paired
-ALIKE: Final = 0.5  # least share of equal texts among the listed rows of the same rollouts
-TEXT: Final = 2000  # characters of a listed text
-ROW: Final = f"{OLD}row"  # the row of the other input among the carried columns
+FEW = 0.5  # share of the smaller input's rows; a warning if fewer are paired
+ALIKE = 0.5  # least share of equal texts among the listed rows of the same rollouts
+TEXT = 2000  # characters of a listed text
+ROW = f"{OLD}row"  # the row of the other input among the carried columns
 
 
 @dataclass(frozen=True, kw_only=True)

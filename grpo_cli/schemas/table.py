@@ -18,8 +18,8 @@ from typing import Any, Final, Literal, Self, get_args
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.plugins import TAKES, Registry, strict
 
-NONE: Final = "none"
-LAYOUTS: Final = MappingProxyType({
+NONE = "none"
+LAYOUTS = MappingProxyType({
     "long": "one row per rollout",
     "lists-of-one": "one row per rollout, every cell in a list",
     "wide": "one record per prompt, lists of rewards",
@@ -28,15 +28,13 @@ LAYOUTS: Final = MappingProxyType({
     "aggregate": "one number per prompt",
     "prompts": "prompts without rewards",
 })  # fmt: skip
-LONG: Final = "long"
-NESTED: Final = "nested"
-LISTED: Final = frozenset({"lists-of-one", "wide", "columnar"})
-REFUSED: Final = frozenset({"aggregate", "prompts"})
-STATES: Final = frozenset({"null", "filled", "true", "false", "zero"})
-_NUMBER: Final = re.compile(
-    r"\s*([-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|nan|[-+]?inf(inity)?|true|false)\s*", re.IGNORECASE
-)
-_WORDS: Final = MappingProxyType({"@parent": "record", "@file": "file"})
+LONG = "long"
+NESTED = "nested"
+LISTED = frozenset({"lists-of-one", "wide", "columnar"})
+REFUSED = frozenset({"aggregate", "prompts"})
+STATES = frozenset({"null", "filled", "true", "false", "zero"})
+_NUMBER = re.compile(r"\s*([-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|nan|[-+]?inf(inity)?|true|false)\s*", re.IGNORECASE)
+_WORDS = MappingProxyType({"@parent": "record", "@file": "file"})
 
 
 def words(name: str) -> str:
@@ -251,7 +249,7 @@ def parsed(text: str) -> Mapping[str, Schema]:
     return MappingProxyType({name: _schema(name, entry) for name, entry in tomllib.loads(text).items()})
 
 
-_SCHEMAS: Final = Registry(
+_SCHEMAS = Registry(
     "schema", "grpo_adv.schemas", _built_in, lambda name, entries: _schema(name, entries[name]), Mapping
 )
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
 
 import numpy as np
 import polars as pl
@@ -27,12 +26,12 @@ from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.intervals import Rewards, dealt, noise, of_two_values
 from grpo_cli.values.paths import PARENT
 
-ONE_SIDED: Final = 1.6448536269514722  # standard deviations from 0 at which the sign of a number is 95 % certain
-LISTED: Final = 5
-KINDS: Final = ("better", "same", "worse")
-DEALS: Final = (20, 400)  # random deals of the rows to the two runs: at least, at most
-DEALT: Final = 20_000_000  # rows (or prompts) dealt in total
-BEYOND: Final = 3.0  # standard deviations beyond chance
+ONE_SIDED = 1.6448536269514722  # standard deviations from 0 at which the sign of a number is 95 % certain
+LISTED = 5
+KINDS = ("better", "same", "worse")
+DEALS = (20, 400)  # random deals of the rows to the two runs: at least, at most
+DEALT = 20_000_000  # rows (or prompts) dealt in total
+BEYOND = 3.0  # standard deviations beyond chance
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from grpo_cli.stats.document import document
 from grpo_cli.stats.facts import MarkedRows, Number, marked_rows, plain, worst_and_best
 
 VERSION: Final = 1
-LARGEST: Final = 3  # changes that are listed
-EQUAL: Final = 1e-9  # advantages are equal if they differ by less, relative to their root mean square
-SOLVE_RATES: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
+LARGEST = 3  # changes that are listed
+EQUAL = 1e-9  # advantages are equal if they differ by less, relative to their root mean square
+SOLVE_RATES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True)

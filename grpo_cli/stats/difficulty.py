@@ -27,23 +27,23 @@ from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.read.group_keys import encode
 from grpo_cli.stats.facts import BinCounts, Histogram, Number, ValueCounts, extremes, plain, reward_range
 
-OTHER_SIZES: Final = (2, 4, 8, 16, 32, 64)
-BINS: Final = 10
-STEPS: Final = 64  # with at most this many possible solve rates, each has its own bar
-FINER: Final = 8  # the most steps per solved row, if rewards are graded
-DIGITS: Final = 12  # decimals of a solve rate; further ones are rounding errors
-USEFUL: Final = (0.2, 0.8)
+OTHER_SIZES = (2, 4, 8, 16, 32, 64)
+BINS = 10
+STEPS = 64  # with at most this many possible solve rates, each has its own bar
+FINER = 8  # the most steps per solved row, if rewards are graded
+DIGITS = 12  # decimals of a solve rate; further ones are rounding errors
+USEFUL = (0.2, 0.8)
 Level = Literal["never", "hard", "medium", "easy", "always"]  # solved; hard and easy are outside USEFUL
 BANDS: Final[tuple[Level, ...]] = get_args(Level)
 # How the solve rates of larger groups are found. Twelve kinds of policies were simulated, 60 times each, in groups of 2 to
 # 16 rows: at twice the size the mean error is at most 2.3 points with 1,000 groups, and two standard errors and a point
 # hold the truth in 90 to 100 % of the runs from 30 groups up. At four times the size they hold it in 67 to 97 %.
-RATES: Final = np.sin(np.linspace(0.0, math.pi / 2, 65)) ** 2  # closer together near 0 and 1
-FITTING_STEPS: Final = 300
-REDRAWS: Final = 40
-FEWEST_GROUPS: Final = 30
-FARTHEST: Final = 2  # times the size
-BIAS: Final = 0.01
+RATES = np.sin(np.linspace(0.0, math.pi / 2, 65)) ** 2  # closer together near 0 and 1
+FITTING_STEPS = 300
+REDRAWS = 40
+FEWEST_GROUPS = 30
+FARTHEST = 2  # times the size
+BIAS = 0.01
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import Field, fields, is_dataclass
-from typing import Any, Final, final
+from typing import Any, final
 
 
 @final
@@ -12,7 +12,7 @@ class Absent:
     """The default of a field whose number may be None, too."""
 
 
-ABSENT: Final = Absent()
+ABSENT = Absent()
 
 
 def members(kind: Any) -> dict[str, Field[Any]]:

@@ -32,27 +32,27 @@ Reason = Literal["zero-variance", "singleton", "small-group", "unscorable"]
 Unit = Literal["row", "rollout"]
 
 VERSION: Final = 1
-LISTED: Final = 10  # keys listed for each reason
-OF_BLOCK: Final = " (in the first such block of the stream)"  # ends a warning whose numbers are those of one block
+LISTED = 10  # keys listed for each reason
+OF_BLOCK = " (in the first such block of the stream)"  # ends a warning whose numbers are those of one block
 MARKED: Final[Mapping[MarkKind, str]] = {
     "left_out": "left out of their groups",
     "masked": "masked: not trained on, the rewards count",
     "foreign": "more are no rollouts",
 }
-MOST_REASONS: Final = 3  # reasons on a line, beside the mark
+MOST_REASONS = 3  # reasons on a line, beside the mark
 # Distinct rewards of constant groups that a stream keeps, usually a handful; others are only counted.
-CONSTANTS: Final = 1000
-COUNTED: Final = (
+CONSTANTS = 1000
+COUNTED = (
     "rows", "rollouts", "groups", "singletons", "unscorable", "declared_unscorable", "left_out", "masked",
 )  # fmt: skip
-STATISTICS: Final = ("mean", "std", "min", "max")
-QUARTERS: Final = (0.25, 0.5, 0.75)
-BINS: Final = FEW
-BARS: Final = 40  # bins of a figure
-VALUES: Final = 101  # up to this many distinct values (k/100) have a bar each
-STEPPED: Final = 4  # numbers are on a grid if at least one in this many of its steps has a value
-COMB: Final = 50  # with this many steps per bin, one more or less is invisible
-NEARLY_CONSTANT: Final = 1e-9  # relative spread up to which differences are rounding
+STATISTICS = ("mean", "std", "min", "max")
+QUARTERS = (0.25, 0.5, 0.75)
+BINS = FEW
+BARS = 40  # bins of a figure
+VALUES = 101  # up to this many distinct values (k/100) have a bar each
+STEPPED = 4  # numbers are on a grid if at least one in this many of its steps has a value
+COMB = 50  # with this many steps per bin, one more or less is invisible
+NEARLY_CONSTANT = 1e-9  # relative spread up to which differences are rounding
 
 
 @dataclass(frozen=True)

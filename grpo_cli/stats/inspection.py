@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import polars as pl
@@ -29,16 +29,14 @@ from grpo_cli.stats.off_policy import NUMBERS, OffPolicy
 from grpo_cli.stats.trends import Trend, TrendLine, in_order, over_steps
 from grpo_cli.values.cells import Kind
 
-TOP: Final = 3  # groups listed at either end
-SORT: Final = "std"
-FILE: Final = "file"
-EMPTY: Final = ("", "[]", "{}")  # no text, or no messages
+TOP = 3  # groups listed at either end
+SORT = "std"
+FILE = "file"
+EMPTY = ("", "[]", "{}")  # no text, or no messages
 # What groups can be sorted by, and what a line of the list shows.
-GROUP_FACTS: Final = ("size", "scored", "mean", "std", "min", "max", "solve_rate", "length")
+GROUP_FACTS = ("size", "scored", "mean", "std", "min", "max", "solve_rate", "length")
 # Parts of a run's summary that are not about rewards.
-NOT_SHOWN: Final = frozenset(
-    {"advantage", "status", "skipped", "kept", "plan", "batches", "batch_key", "key_note", "failed"}
-)
+NOT_SHOWN = frozenset({"advantage", "status", "skipped", "kept", "plan", "batches", "batch_key", "key_note", "failed"})
 
 
 @dataclass(frozen=True)
@@ -146,7 +144,7 @@ class Inspected(facts.Summary):
     steps: Trend | None = None  # beside a trend over another column
 
 
-GATES: Final = (*facts.REWARD_GATES, *NUMBERS)
+GATES = (*facts.REWARD_GATES, *NUMBERS)
 
 
 def gates(found: Inspected) -> dict[str, Number]:

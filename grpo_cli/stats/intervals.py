@@ -12,23 +12,23 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Self
+from typing import Self
 
 import numpy as np
 
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.stats.trends import student
 
-OF_RATE: Final = (0.0, 0.0, 1.0, 1.0)
-OF_CHANGE: Final = (1.0, -1.0)
-DETECTED: Final = 0.8416212335729143  # standard errors that let 8 of 10 runs find a difference
-DEALS: Final = 4_000  # the smallest p value is 1 / 4001
-FEWEST_DEALS: Final = 400
-SORTED: Final = 4_000_000  # rollouts in all deals of graded rewards: half a second
-AT_ONCE: Final = 100_000  # prompts dealt at once
-MANY: Final = 200  # prompts from which a sum is normal
-SURE: Final = 0.05  # the p value below which a difference is said
-EQUAL: Final = 1e-9  # sums that differ by less differ by rounding
+OF_RATE = (0.0, 0.0, 1.0, 1.0)
+OF_CHANGE = (1.0, -1.0)
+DETECTED = 0.8416212335729143  # standard errors that let 8 of 10 runs find a difference
+DEALS = 4_000  # the smallest p value is 1 / 4001
+FEWEST_DEALS = 400
+SORTED = 4_000_000  # rollouts in all deals of graded rewards: half a second
+AT_ONCE = 100_000  # prompts dealt at once
+MANY = 200  # prompts from which a sum is normal
+SURE = 0.05  # the p value below which a difference is said
+EQUAL = 1e-9  # sums that differ by less differ by rounding
 
 
 @dataclass(frozen=True)

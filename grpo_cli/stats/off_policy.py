@@ -16,22 +16,22 @@ from grpo_cli.stats.document import ABSENT, members
 from grpo_cli.stats.facts import Number, only_finite
 from grpo_cli.stats.trends import in_order
 
-FARTHEST: Final = 300.0  # a larger log-ratio counts as this one: no sum of squares is infinite, and a gate sees it
-CLIP: Final = 0.2  # the epsilon of a clipped objective
+FARTHEST = 300.0  # a larger log-ratio counts as this one: no sum of squares is infinite, and a gate sees it
+CLIP = 0.2  # the epsilon of a clipped objective
 # The share of tokens whose ratio is beyond these.
-TAILS: Final = {"ratio_above_1_2": 1 + CLIP, "ratio_above_2": 2.0, "ratio_below_0_8": 1 - CLIP, "ratio_below_0_5": 0.5}
-QUANTILES: Final = {"ratio_p1": 0.01, "ratio_p5": 0.05, "ratio_median": 0.5, "ratio_p95": 0.95, "ratio_p99": 0.99}
-MOST: Final = 128  # values of a column that quantiles are counted for
+TAILS = {"ratio_above_1_2": 1 + CLIP, "ratio_above_2": 2.0, "ratio_below_0_8": 1 - CLIP, "ratio_below_0_5": 0.5}
+QUANTILES = {"ratio_p1": 0.01, "ratio_p5": 0.05, "ratio_median": 0.5, "ratio_p95": 0.95, "ratio_p99": 0.99}
+MOST = 128  # values of a column that quantiles are counted for
 # A log-ratio is counted by its sign, its exponent and 6 bits of its mantissa: the middle of a bin is within 0.8 % of it.
-_SHIFT: Final = 17
-_BINS: Final = 1 << (32 - _SHIFT)
+_SHIFT = 17
+_BINS = 1 << (32 - _SHIFT)
 with np.errstate(invalid="ignore"):  # bins of NaN are empty, and come last
     _MIDDLES: Final = (
         ((np.arange(-_BINS // 2, _BINS // 2, dtype=np.int32) << _SHIFT) + (1 << _SHIFT - 1))
         .view(np.float32)
         .astype(float)
     )
-_ORDER: Final = np.argsort(_MIDDLES)
+_ORDER = np.argsort(_MIDDLES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class Drift:
     value: Any = ABSENT  # of the column that the rows are divided by
 
 
-NUMBERS: Final = [name for name in members(Drift) if name not in {"value", "rows"}]  # quantities of --fail-on
+NUMBERS = [name for name in members(Drift) if name not in {"value", "rows"}]  # quantities of --fail-on
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,13 @@ from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut
 
 VERSION: Final = 2
-FEW: Final = 6  # a table is shown if each reward has at most this many values
-TOP: Final = 10  # disagreements listed
-LABEL: Final = 120  # characters of a listed group key
-OF_TWO: Final = 2
-LARGE: Final = 1000  # sums of advantages this large are shown without decimals
-EQUAL: Final = 1e-9  # relative size up to which an advantage counts as 0
-OLD: Final = "rescored."  # prefix of the columns of the other reward
+FEW = 6  # a table is shown if each reward has at most this many values
+TOP = 10  # disagreements listed
+LABEL = 120  # characters of a listed group key
+OF_TWO = 2
+LARGE = 1000  # sums of advantages this large are shown without decimals
+EQUAL = 1e-9  # relative size up to which an advantage counts as 0
+OLD = "rescored."  # prefix of the columns of the other reward
 
 
 @dataclass(frozen=True)

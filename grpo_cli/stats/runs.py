@@ -50,7 +50,7 @@ GATES: Final[Mapping[str, str]] = {
     "change_high": "last.change.high",
     **{name: f"last.{name}" for name in ("p", "p_holm", "better", "worse", "prompts")},
 }
-POINTS: Final = 0.02  # `prompts_for_2_points`
+POINTS = 0.02  # `prompts_for_2_points`
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -16,11 +16,11 @@ from grpo_cli.values.cells import JSON_TEXT, canonical
 
 Line = TypeVar("Line")
 
-Z: Final = 1.959963984540054  # the normal quantile of an interval of 95 %
-RARE: Final = 1.32  # from an interval of 95 % to one of 99 %: a page tells several trends
-FEWEST: Final = 5  # values whose distances from a line say what chance does; fewer hide a rise that everybody sees
+Z = 1.959963984540054  # the normal quantile of an interval of 95 %
+RARE = 1.32  # from an interval of 95 % to one of 99 %: a page tells several trends
+FEWEST = 5  # values whose distances from a line say what chance does; fewer hide a rise that everybody sees
 # Student's t quantile by degrees of freedom, where the series in `student` is too coarse.
-T: Final = {1: 12.7062, 2: 4.30265, 3: 3.18245, 4: 2.77645}
+T = {1: 12.7062, 2: 4.30265, 3: 3.18245, 4: 2.77645}
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.read.prompt_check import SeveralPrompts
@@ -13,17 +12,15 @@ from grpo_cli.stats.inspection import Inspected, Inspection
 from grpo_cli.stats.trends import Ends, TrendLine, ends, over_steps
 
 # Thresholds from which something is worth a sentence.
-CONSTANT: Final = 0.1  # share of groups without a gradient that needs advice
-MANY: Final = 0.5  # share of groups that counts as most
-GAIN: Final = (
-    0.1  # a larger group size is suggested if this much more of the groups would vary, and surely half as much
-)
-CORRELATED: Final = 0.3
-SURE: Final = 2.6  # standard deviations that chance exceeds once in a hundred times
-AHEAD: Final = 0.1  # a component decides by itself if its correlation is this much above the next one
-REPEATED: Final = 0.05  # share of repeated responses that is too much
-EQUAL_AT: Final = ("always solved", "never solved", "all equal between")
-LEAST: Final = 1e-3  # the smallest share that one decimal of a percent can show
+CONSTANT = 0.1  # share of groups without a gradient that needs advice
+MANY = 0.5  # share of groups that counts as most
+GAIN = 0.1  # a larger group size is suggested if this much more of the groups would vary, and surely half as much
+CORRELATED = 0.3
+SURE = 2.6  # standard deviations that chance exceeds once in a hundred times
+AHEAD = 0.1  # a component decides by itself if its correlation is this much above the next one
+REPEATED = 0.05  # share of repeated responses that is too much
+EQUAL_AT = ("always solved", "never solved", "all equal between")
+LEAST = 1e-3  # the smallest share that one decimal of a percent can show
 
 
 def verdicts(facts: Inspected, *first: str) -> list[str]:
@@ -248,6 +245,6 @@ def _duplicates(facts: Inspected) -> Iterator[str]:
         yield f"{percent(share)} of the responses repeat another response of their group: is the temperature too low, or was a file read twice?"
 
 
-RULES: Final = (
+RULES = (
     _trend, _marked, _singletons, _zero_variance, _larger_groups, _components, _unscorable, _duplicates, _length,
 )  # fmt: skip

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import wraps
-from typing import Any, Concatenate, Final, Literal, NamedTuple, ParamSpec
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
 
 import numpy as np
 import polars as pl
@@ -76,11 +76,11 @@ def named_frame(table: Any) -> pl.DataFrame:
 
 # --- numbers -----------------------------------------------------------------------------------------------
 
-_WORDS: Final = {"true": 1.0, "false": 0.0}
-_FLOATED: Final = (pl.Float64, pl.Boolean, pl.Null, pl.Decimal)
-_SHOWN: Final = 40
-_SMALL: Final = 1e-4
-_CURES: Final = (
+_WORDS = {"true": 1.0, "false": 0.0}
+_FLOATED = (pl.Float64, pl.Boolean, pl.Null, pl.Decimal)
+_SHOWN = 40
+_SMALL = 1e-4
+_CURES = (
     "name a column of numbers; --map TEXT=NUMBER,... gives each text of a reward a number (nan: a missing reward); "
     "--reward COL.PART takes a part of an object"
 )
@@ -198,17 +198,17 @@ def _number_lists(field: Field, series: pl.Series, place: Place) -> pl.Series:
 # Keys of several types share a column as text, in a dtype of its own: it cannot be concatenated by accident with a plain
 # String "1" of another file. docs/guarantees.md defines which keys are equal. The text is JSON; a value that JSON has no
 # type for has its type as a prefix, as in date:2024-01-01.
-JSON_TEXT: Final = pl.Categorical(pl.Categories("json", namespace="grpo_adv"))
-_INT64: Final = range(-(2**63), 2**63)
-_NANOSECONDS: Final = {"ms": 10**6, "us": 10**3, "ns": 1}
-_YEARS_1_TO_9999: Final = (
+JSON_TEXT = pl.Categorical(pl.Categories("json", namespace="grpo_adv"))
+_INT64 = range(-(2**63), 2**63)
+_NANOSECONDS = {"ms": 10**6, "us": 10**3, "ns": 1}
+_YEARS_1_TO_9999 = (
     -62_135_596_800 * 10**9,
     253_402_300_800 * 10**9 - 1,
 )  # their first and last nanosecond, counted from 1970
-_DAY: Final = 86_400 * 10**9
+_DAY = 86_400 * 10**9
 # Floats can be written in several ways, and a null field is the same as a missing one.
-_OTHER_WAYS: Final = frozenset({float, type(None)})
-_NESTED: Final = frozenset({list, dict})
+_OTHER_WAYS = frozenset({float, type(None)})
+_NESTED = frozenset({list, dict})
 
 
 def key_series(name: str, values: Sequence[object]) -> pl.Series:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-_BY: Final = ("role", "from")
+_BY = ("role", "from")
 # The last two are of texts that name no speaker: a response, and a conversation without marks.
-_MODEL: Final = frozenset({"assistant", "gpt", "model", "ai", "chatbot", "bot", "response", "message"})
+_MODEL = frozenset({"assistant", "gpt", "model", "ai", "chatbot", "bot", "response", "message"})
 
 
 def is_message(value: object) -> bool:

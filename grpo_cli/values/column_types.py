@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
@@ -19,8 +19,8 @@ from grpo_cli.values.cells import is_unicode, json_as_is, json_text
 if TYPE_CHECKING:
     import pyarrow as pa
 
-EXACT: Final = 2**53  # a larger integer is not exact as a float
-_MOST_FIELDS: Final = 500  # a dict of more fields is a table of its own, not a record
+EXACT = 2**53  # a larger integer is not exact as a float
+_MOST_FIELDS = 500  # a dict of more fields is a table of its own, not a record
 
 
 @dataclass(slots=True)

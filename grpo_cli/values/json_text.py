@@ -21,10 +21,10 @@ from grpo_cli.values.paths import splits
 
 Where = Callable[[], str]  # gives file and row, for a message
 
-ABSENT: Final = object()
-SMALL: Final = 8  # with at most this many rows, Python is faster than polars
-_BLANKS: Final = re.compile(r"[ \t\n\r]*")
-_BREAKS: Final = re.compile(r"[ \t\r]*\n[ \t\r\n]*")
+ABSENT = object()
+SMALL = 8  # with at most this many rows, Python is faster than polars
+_BLANKS = re.compile(r"[ \t\n\r]*")
+_BREAKS = re.compile(r"[ \t\r]*\n[ \t\r\n]*")
 
 
 # --- values ------------------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-DECODER: Final = json.JSONDecoder(object_pairs_hook=_object)
+DECODER = json.JSONDecoder(object_pairs_hook=_object)
 _SCAN: Final[Callable[[str, int], tuple[Any, int]]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 

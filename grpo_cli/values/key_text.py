@@ -7,15 +7,15 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Any
 
 from grpo_cli.errors import printable
 
-LONGEST: Final = 1_000  # characters of a key that are looked at from either end
-MARK: Final = "…"
-NARROWEST: Final = 8  # a label is given at least this much room
+LONGEST = 1_000  # characters of a key that are looked at from either end
+MARK = "…"
+NARROWEST = 8  # a label is given at least this much room
 # Marks of a chat template with the name of the speaker: <|im_start|>user, <start_of_turn>user, [INST], <<SYS>>, <s>.
-_TEMPLATE: Final = re.compile(
+_TEMPLATE = re.compile(
     r"<\|[^|<>]{1,40}\|>(?:(?:system|user|assistant)\b)?|</?(?:start|end)_of_turn>(?:(?:user|model)\b)?"
     r"|<\uff5c[^<>]{1,40}\uff5c>|\[/?INST\]|<</?SYS>>|</?s>|<bos>|<eos>"
 )

@@ -6,12 +6,12 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from grpo_cli.errors import DataError
 
-_LISTED: Final = 20
-PARENT: Final = "@parent"  # the name of the column that numbers the lists of rollouts: which list a rollout is in
+_LISTED = 20
+PARENT = "@parent"  # the name of the column that numbers the lists of rollouts: which list a rollout is in
 T = TypeVar("T")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -19,8 +19,8 @@ T = TypeVar("T")
 Gap = tuple[Ints, Ints]  # where it begins and ends in each row
 Text = Sequence[str | pl.Series]  # its parts, which follow each other: the same for all rows, or one for each
 
-LONG: Final = 1_024  # bytes: rows are long if the mean of a block is more
-FEW: Final = 2_048  # with fewer rows, loading pyarrow costs more than it saves
+LONG = 1_024  # bytes: rows are long if the mean of a block is more
+FEW = 2_048  # with fewer rows, loading pyarrow costs more than it saves
 
 
 def within(blocks: Iterable[T], numbers: Ints, height: Callable[[Any], int] = len) -> Iterator[tuple[T, Ints]]:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
-_VALUE: Final = ".value"
-_TOKENS: Final = ".tokens"
-_START: Final = ".start"
-_FILE: Final = ".file"
-_BYTES: Final = 8  # of a number
-AT_ONCE: Final = 1 << 21  # tokens, about: the most that lists in memory have at a time
+_VALUE = ".value"
+_TOKENS = ".tokens"
+_START = ".start"
+_FILE = ".file"
+_BYTES = 8  # of a number
+AT_ONCE = 1 << 21  # tokens, about: the most that lists in memory have at a time
 
 
 class Numbers:
@@ -44,8 +44,8 @@ class Numbers:
         os.close(self.fd)
 
 
-_NAMES: Final = count()
-_FILES: Final = WeakValueDictionary[int, Numbers]()  # by the names that columns have
+_NAMES = count()
+_FILES = WeakValueDictionary[int, Numbers]()  # by the names that columns have
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import polars as pl
 
@@ -29,10 +29,10 @@ from grpo_cli.values.paths import refuse_doubled
 from grpo_cli.values.token_lists import Tokens, on_tokens, with_lists
 from grpo_cli.write.token_lists import TokenColumns
 
-STDOUT: Final = "-"
-DTYPES: Final = {"f64": pl.Float64, "f32": pl.Float32}
-_NAME_A_FILE: Final = "give -o FILE.jsonl or FILE.parquet"
-FACTS: Final = ("mean", "std", "size", "status")
+STDOUT = "-"
+DTYPES = {"f64": pl.Float64, "f32": pl.Float32}
+_NAME_A_FILE = "give -o FILE.jsonl or FILE.parquet"
+FACTS = ("mean", "std", "size", "status")
 
 
 @dataclass(frozen=True, kw_only=True)

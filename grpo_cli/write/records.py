@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 import polars as pl
 
@@ -23,8 +23,8 @@ from grpo_cli.values.chat import is_message, responds
 from grpo_cli.values.json_text import column_texts, items_of, on_one_line
 from grpo_cli.values.slices import joined
 
-_LIST: Final = r"^\[\s*[\{\]]"  # the JSON text of a list of messages, or of an empty list
-_LIST_IN_TEXT: Final = r'^"(?:\s|\\[nrt])*\[(?:\s|\\[nrt])*\{'
+_LIST = r"^\[\s*[\{\]]"  # the JSON text of a list of messages, or of an empty list
+_LIST_IN_TEXT = r'^"(?:\s|\\[nrt])*\[(?:\s|\\[nrt])*\{'
 
 
 def unwrapped(texts: pl.Series) -> pl.Series:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Final, cast
+from typing import cast
 
 import numpy as np
 import polars as pl
@@ -27,8 +27,8 @@ from grpo_cli.values.cells import Place, where
 from grpo_cli.values.paths import is_there
 from grpo_cli.values.slices import Ints
 
-_NO_TOKENS: Final = r"""^"?(\[\s*\]|[-+]?0+(\.0*)?([eE][-+]?\d+)?)"?$"""  # an empty list, or the number 0
-_MOST: Final = 1 << 24  # tokens in a row: their list is on one line, which has to fit into memory
+_NO_TOKENS = r"""^"?(\[\s*\]|[-+]?0+(\.0*)?([eE][-+]?\d+)?)"?$"""  # an empty list, or the number 0
+_MOST = 1 << 24  # tokens in a row: their list is on one line, which has to fit into memory
 
 
 @dataclass(frozen=True, kw_only=True)

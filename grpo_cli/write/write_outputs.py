@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, Self, cast
+from typing import Any, BinaryIO, NamedTuple, Self, cast
 
 import numpy as np
 import polars as pl
@@ -28,7 +28,7 @@ from grpo_cli.read.tables import FILE, FileTable
 from grpo_cli.values.token_lists import Tokens, portions, with_lists
 from grpo_cli.write.outputs import Output, Target, added, metadata
 
-FOREIGN: Final = "not-a-rollout"  # the status of a row that is none
+FOREIGN = "not-a-rollout"  # the status of a row that is none
 Phase = Callable[..., None]  # called with what is being done, the number of finished files, and of all files
 
 

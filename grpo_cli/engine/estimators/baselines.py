@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import polars as pl
 
     from grpo_cli.engine.estimators.terms import Terms
 
-MOVED: Final = 1e-6  # distance beyond which a value is off the median, as in the published code
+MOVED = 1e-6  # distance beyond which a value is off the median, as in the published code
 
 
 def centred(t: Terms) -> pl.Expr:

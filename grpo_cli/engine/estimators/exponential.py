@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import polars as pl
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from grpo_cli.engine.group_stats import Mask, Segments
     from grpo_cli.engine.moments import Vector
 
-HALVINGS: Final = 60
+HALVINGS = 60
 
 
 def log_mean_exp(t: Terms, *, baseline: str, tau: float) -> pl.Expr:

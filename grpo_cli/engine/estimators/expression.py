@@ -30,23 +30,23 @@ NAMES: Final[Mapping[str, str]] = {
     "batch_n": "rows of the batch that have a reward",
     "epsilon": "the plan's epsilon",
 }
-EXAMPLE: Final = "try '(reward - mean) / (std + epsilon)'"
+EXAMPLE = "try '(reward - mean) / (std + epsilon)'"
 # The extra columns with a number for each row.
-COLUMNS: Final = tuple(role.name for role in ROLES.values() if role.kind == "number")
+COLUMNS = tuple(role.name for role in ROLES.values() if role.kind == "number")
 # The SQL that a formula may contain. Whatever else polars understands (queries, functions that read files or addresses,
 # casts, texts) is refused before polars sees it.
-WORDS: Final = (
+WORDS = (
     "AND", "OR", "NOT", "BETWEEN", "IN", "IS", "NULL", "TRUE", "FALSE", "CASE", "WHEN", "THEN", "ELSE", "END",
 )  # fmt: skip
-FUNCTIONS: Final = (
+FUNCTIONS = (
     "ABS", "CEIL", "CEILING", "FLOOR", "ROUND", "TRUNC", "SIGN", "SQRT", "CBRT", "EXP", "LN", "LOG", "LOG2", "LOG10", "LOG1P",
     "POW", "POWER", "MOD", "SIN", "COS", "TAN", "ASIN", "ACOS", "ATAN", "ATAN2", "LEAST", "GREATEST", "COALESCE", "NULLIF",
     "IFNULL", "IF", "AVG", "SUM", "MIN", "MAX", "COUNT", "MEDIAN", "STDDEV", "VARIANCE", "FIRST", "LAST", "QUANTILE_CONT",
 )  # fmt: skip
-SHOWN: Final = 120  # characters of a formula in a message
-MOST_TOKENS: Final = 2000
-MOST_DEPTH: Final = 50  # of nested parentheses and CASE
-_TOKEN: Final = re.compile(
+SHOWN = 120  # characters of a formula in a message
+MOST_TOKENS = 2000
+MOST_DEPTH = 50  # of nested parentheses and CASE
+_TOKEN = re.compile(
     r"""\s*(?:
         (?P<comment> -- | /\* )
       | (?P<number> (?: \d+ (?: \.\d* )? | \.\d+ ) (?: [eE][-+]?\d+ )? (?![\w.]) )

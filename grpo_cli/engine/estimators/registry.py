@@ -27,13 +27,13 @@ from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.plugins import Registry
 
-GROUP_ONLY: Final = ("group",)
-OF_GROUPS: Final = ("none", "group")
-BOTH_LEVELS: Final = ("group", "batch")
-ALL: Final = ("none", "group", "batch")
-OWN: Final = ("none",)
-TOKEN_WHITENING: Final = {"post.whiten.level": "token"}
-BINARY: Final = {"shape.binary.threshold": 0.5}
+GROUP_ONLY = ("group",)
+OF_GROUPS = ("none", "group")
+BOTH_LEVELS = ("group", "batch")
+ALL = ("none", "group", "batch")
+OWN = ("none",)
+TOKEN_WHITENING = {"post.whiten.level": "token"}
+BINARY = {"shape.binary.threshold": 0.5}
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,10 @@ class Param:
 
 Positive: Final = partial(Param, above=0.0)
 NotNegative: Final = partial(Param, least=0.0)
-ORDER: Final = Param("order", 16, "size of the largest sets, T in the formula", type=int, least=1)
-SET_SIZE: Final = Param("k", 2, "size of the sets", type=int, least=1)
-OMEGA: Final = Param("omega", 1.0, "weight of the step part", field="unit.state_weight")
-LIKELIEST: Final = Param("penalty", 0.25, "reward share lost by the likeliest row", field="shape.rank.penalty")
+ORDER = Param("order", 16, "size of the largest sets, T in the formula", type=int, least=1)
+SET_SIZE = Param("k", 2, "size of the sets", type=int, least=1)
+OMEGA = Param("omega", 1.0, "weight of the step part", field="unit.state_weight")
+LIKELIEST = Param("penalty", 0.25, "reward share lost by the likeliest row", field="shape.rank.penalty")
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ Centred: Final = partial(Estimator, build=baselines.centred)
 ByRow: Final = partial(Estimator, nan_reach="row", min_group=1, centred=False)
 OfValues: Final = partial(Estimator, centred=False)
 
-_ROWS: Final = (
+_ROWS = (
     Centred(
         "grpo", scale="group", scales=ALL, levels=BOTH_LEVELS,
         about="""Reward minus the mean of its group, in units of the group's std.
@@ -500,4 +500,4 @@ def _checked(name: str, entries: Mapping[str, Estimator]) -> Estimator:
     return row
 
 
-ESTIMATORS: Final = Registry("method", "grpo_adv.estimators", lambda: _BUILT_IN, _checked, Estimator)
+ESTIMATORS = Registry("method", "grpo_adv.estimators", lambda: _BUILT_IN, _checked, Estimator)

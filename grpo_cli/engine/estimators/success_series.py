@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import polars as pl
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Weights = Callable[[int, int], tuple[float, float]]
 
-_COUNTED: Final = 2**53
+_COUNTED = 2**53
 
 
 def conditional_weights(t: Terms) -> pl.Expr:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import BinaryIO, ClassVar, Final, NamedTuple
+from typing import BinaryIO, ClassVar, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -39,10 +39,10 @@ from grpo_cli.values.slices import Buffer, Ints, filled, within
 Convert = Callable[[list[pl.Series], Place], list[pl.Series]]  # converts the texts of some columns
 
 _LF, _CR = b"\n\r"
-_BLANK_LINES: Final = re.compile(rb"(?:\r?\n)*")
-_SAMPLE: Final = 20
-_FIRST: Final = 512  # rows of a packed file that are quickly reached
-_READ_AGAIN: Final = 16 << 20  # bytes of a file that may be read once more
+_BLANK_LINES = re.compile(rb"(?:\r?\n)*")
+_SAMPLE = 20
+_FIRST = 512  # rows of a packed file that are quickly reached
+_READ_AGAIN = 16 << 20  # bytes of a file that may be read once more
 
 
 class _Header(NamedTuple):

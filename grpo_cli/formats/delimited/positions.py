@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from io import BytesIO
 from itertools import accumulate
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -26,8 +26,8 @@ from grpo_cli.values.slices import Ints, between
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 _LF, _CR, _QUOTE = b'\n\r"'
-_NONE: Final = np.zeros(0, np.int64)
-QUOTE: Final = b'"'
+_NONE = np.zeros(0, np.int64)
+QUOTE = b'"'
 
 
 def records(
@@ -85,8 +85,8 @@ def _cell(separator: bytes) -> re.Pattern[bytes]:
     return re.compile(rb'("(?:[^"]++|"")*+"[^%b]*|(?!")[^%b]*)(%b|\Z)' % (mark, mark, mark))
 
 
-_CELL: Final = {mark: _cell(mark) for mark in (b",", b"\t")}
-_QUOTED: Final = re.compile(rb'"((?:[^"]++|"")*+)"(.*)', re.DOTALL)
+_CELL = {mark: _cell(mark) for mark in (b",", b"\t")}
+_QUOTED = re.compile(rb'"((?:[^"]++|"")*+)"(.*)', re.DOTALL)
 
 
 def cells_of(record: bytes, separator: bytes) -> list[bytes] | None:

@@ -32,13 +32,13 @@ from grpo_cli.values.column_types import refuse_broken_names, series_of
 from grpo_cli.values.json_text import refuse_doubled, refuse_doubled_inside
 from grpo_cli.values.paths import PARENT, absent
 
-_OUTLINES: Final = 64  # files whose outline is remembered
-_SAMPLE: Final = 20
-_FIRST: Final = 512  # rollouts in lines that are cheap to read
-_AGAIN: Final = 8 << 20  # bytes of a document that may be parsed again
-_TEXTS: Final = 256  # rollouts whose texts are taken at once
-_PIECES: Final = 64  # pieces of text that are written at once: each write has a cost, and a piece may be long
-_HEAD: Final = 200  # lines that are searched for the names of the columns
+_OUTLINES = 64  # files whose outline is remembered
+_SAMPLE = 20
+_FIRST = 512  # rollouts in lines that are cheap to read
+_AGAIN = 8 << 20  # bytes of a document that may be parsed again
+_TEXTS = 256  # rollouts whose texts are taken at once
+_PIECES = 64  # pieces of text that are written at once: each write has a cost, and a piece may be long
+_HEAD = 200  # lines that are searched for the names of the columns
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -27,9 +27,9 @@ from grpo_cli.values.slices import Ints
 from grpo_cli.values.token_lists import cut, lengths, with_lists
 
 # Share of the records whose lists have an item per rollout, at least: if items are texts or objects, and if they are numbers.
-MOST_TEXTS: Final = 0.5
-MOST_NUMBERS: Final = 0.9
-_NUMBERS: Final = r"\[\s*-?\d"
+MOST_TEXTS = 0.5
+MOST_NUMBERS = 0.9
+_NUMBERS = r"\[\s*-?\d"
 
 
 class _Facts(NamedTuple):

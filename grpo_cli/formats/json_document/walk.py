@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 from grpo_cli.values.json_text import ABSENT, DECODER, Doubled, Where, rewritten, skip, value_of
 
 _SCAN: Final[Callable[[str, int], tuple[Any, int]]] = DECODER.scan_once  # type: ignore[attr-defined]
-EACH: Final = "[]"
-EVERY: Final = "*"
+EACH = "[]"
+EVERY = "*"
 
 Steps = tuple[str, ...]
 Scopes = tuple[Doubled, ...]  # the fields of the objects around a rollout, farthest first

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
 from itertools import islice, pairwise
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
@@ -41,13 +41,13 @@ from grpo_cli.values.json_text import ABSENT, SMALL, refuse_doubled, texts_of, v
 from grpo_cli.values.paths import absent
 from grpo_cli.values.slices import Ints, within
 
-_LOG: Final = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 _HEAD, _HEAD_BYTES = 1_000, 1 << 20  # lines that are searched for the names of the columns
-_ESCAPED: Final = rb"\u00"  # the beginning of an escaped letter
-_LONGEST: Final = 4 << 20  # bytes of a line that is searched for keys
-_SPOTS: Final = 32  # places all over the file where a further line is searched
+_ESCAPED = rb"\u00"  # the beginning of an escaped letter
+_LONGEST = 4 << 20  # bytes of a line that is searched for keys
+_SPOTS = 32  # places all over the file where a further line is searched
 _SAMPLE, _SAMPLE_BYTES = 20, 4 << 20  # lines that show the schema of the file
-_FIRST: Final = 128  # rows at the beginning of a compressed file that are cheap to read
+_FIRST = 128  # rows at the beginning of a compressed file that are cheap to read
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from io import BytesIO
 from itertools import accumulate, islice
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -27,14 +27,14 @@ Known = Sequence[BlockRows] | None  # the rows of the blocks that a scan found; 
 Refuse = Callable[[Row], object]
 
 _LF, _CR, _OPEN, _CLOSE = b"\n\r{}"
-_BLANKS: Final = b" \t\r\n"
+_BLANKS = b" \t\r\n"
 # Bytes that usually precede the last brace of an object that is not empty.
-_USUAL: Final = ~np.isin(np.arange(256), np.frombuffer(b"{" + _BLANKS, np.uint8))
+_USUAL = ~np.isin(np.arange(256), np.frombuffer(b"{" + _BLANKS, np.uint8))
 
 # A value as this tool writes it.
-VALUE: Final = r'(?:-?[0-9][-+0-9.eE]*|null|true|false|NaN|-?Infinity|"[^"\\]*"|\[[-+0-9.eE,nul]*\])'
-_SKIP: Final = "--on-error skip leaves such lines out, in commands that have it"
-_ONE_A_LINE: Final = "write one object per line, for example with jq -c '.[]'"
+VALUE = r'(?:-?[0-9][-+0-9.eE]*|null|true|false|NaN|-?Infinity|"[^"\\]*"|\[[-+0-9.eE,nul]*\])'
+_SKIP = "--on-error skip leaves such lines out, in commands that have it"
+_ONE_A_LINE = "write one object per line, for example with jq -c '.[]'"
 
 
 def is_blank(line: bytes) -> bool:

@@ -21,7 +21,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -38,17 +38,17 @@ from grpo_cli.values.slices import Ints
 Way = tuple[str, ...]  # the steps to a field
 
 ColumnPart = pl.Series | DataError  # a value of another type is an error only if no later line turns out not to be JSON
-PIECE: Final = 256 << 10  # bytes for the exact reader, if polars refuses a block
+PIECE = 256 << 10  # bytes for the exact reader, if polars refuses a block
 _FIRST, _EVERY = 8, 1_000  # rows of a block that Python parses as well
-_FIRST_BYTES: Final = 32 << 10
-_MOST_STEPS: Final = 6  # most steps of a dotted path: each further step doubles the ways to read it
+_FIRST_BYTES = 32 << 10
+_MOST_STEPS = 6  # most steps of a dotted path: each further step doubles the ways to read it
 
 
 class _Unsure(Exception):
     """Why polars may read a block differently from Python's parser."""
 
 
-_DOUBTS: Final = (
+_DOUBTS = (
     pl.exceptions.PolarsError,
     pl.exceptions.PanicException,
     DataError,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -29,10 +29,10 @@ from grpo_cli.values.slices import Exported
 
 Types = Mapping[str, pa.DataType | None]  # None is for the texts of values that have no common type
 
-_MOST: Final = 2**31 - 1  # bytes that pyarrow takes for a block
-FIRST: Final = 8  # blocks
-_ONE_TYPE: Final = ("chosen", "rejected")  # exported fields, which need a common type
-_OTHERWISE: Final = (pa.ArrowException, pl.exceptions.PolarsError, UnicodeError)
+_MOST = 2**31 - 1  # bytes that pyarrow takes for a block
+FIRST = 8  # blocks
+_ONE_TYPE = ("chosen", "rejected")  # exported fields, which need a common type
+_OTHERWISE = (pa.ArrowException, pl.exceptions.PolarsError, UnicodeError)
 
 
 class _Unsure(Exception):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator
 from io import BytesIO
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from grpo_cli.files.compression import unpacked
 from grpo_cli.files.inputs import Input
@@ -17,8 +17,8 @@ from grpo_cli.formats.jsonl.lines import VALUE, has_plain_spelling
 from grpo_cli.formats.verify import Record, json_record
 from grpo_cli.parallel import ahead
 
-_ESCAPED: Final = re.compile(rb"\\u00[2-7]")  # a letter of a name, perhaps
-_END: Final = rb"(?=}[ \t\r]*(?:\n|\Z))"  # the last brace of a line
+_ESCAPED = re.compile(rb"\\u00[2-7]")  # a letter of a name, perhaps
+_END = rb"(?=}[ \t\r]*(?:\n|\Z))"  # the last brace of a line
 
 
 def first_difference(new: Input, old: Input, added: Collection[str], size: int) -> str | None:

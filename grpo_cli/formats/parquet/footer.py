@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats.parquet import thrift
@@ -19,7 +19,7 @@ SCHEMA = 2
 ROW_GROUPS = 4
 NOTES = 5
 ORDERS = 7
-_ENCRYPTION: Final = 8
+_ENCRYPTION = 8
 # SchemaElement
 _TYPE = 1
 _NAME = 4
@@ -32,16 +32,16 @@ SORTING = 4
 PACKED_SIZE = 6
 # ColumnChunk
 ELSEWHERE, CHUNK_AT, META = range(1, 4)
-CRYPTO: Final = (8, 9)
+CRYPTO = (8, 9)
 # ColumnMetaData
 CODEC, VALUES, PLAIN, PACKED = range(4, 8)
 PAGES_AT = 9
 DICTIONARY_AT = 11
 
-TAIL: Final = 8  # the length of the footer in 4 bytes, and the magic
-MAGIC: Final = b"PAR1"
-_ENCRYPTED: Final = b"PARE"
-BROKEN: Final = (IndexError, ValueError, KeyError)
+TAIL = 8  # the length of the footer in 4 bytes, and the magic
+MAGIC = b"PAR1"
+_ENCRYPTED = b"PARE"
+BROKEN = (IndexError, ValueError, KeyError)
 
 
 class Unspliceable(ValueError):

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain, pairwise
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
@@ -35,18 +35,18 @@ from grpo_cli.values import cells
 from grpo_cli.values.cells import Excerpt, Field
 from grpo_cli.values.paths import refuse_doubled
 
-_BATCH: Final = 512  # rows that are decoded at once
-_SLICED: Final = 4096  # with at most this many rows, only the pages around them are decoded
-_BUFFER: Final = 1 << 20
-_PLACES: Final = 8  # row groups in the sample of cheap rows
-_FIRST: Final = 512  # rows from each of them
-_DECODED: Final = 4 << 20  # bytes decoded from each of them
-_MOST_ROWS: Final = 1 << 17  # most rows of a row group in a new file
-_MOST_BYTES: Final = 32 << 20
-_DECRYPT: Final = "decrypt it with the tool that wrote it, or with pyarrow, and run again on the copy"
+_BATCH = 512  # rows that are decoded at once
+_SLICED = 4096  # with at most this many rows, only the pages around them are decoded
+_BUFFER = 1 << 20
+_PLACES = 8  # row groups in the sample of cheap rows
+_FIRST = 512  # rows from each of them
+_DECODED = 4 << 20  # bytes decoded from each of them
+_MOST_ROWS = 1 << 17  # most rows of a row group in a new file
+_MOST_BYTES = 32 << 20
+_DECRYPT = "decrypt it with the tool that wrote it, or with pyarrow, and run again on the copy"
 # polars refuses files with a column type that it does not know, even if that column is not read, and files whose name is not
 # UTF-8.
-_REFUSED: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeEncodeError)
+_REFUSED = (pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeEncodeError)
 
 
 @lru_cache(maxsize=4096)  # a run asks for the columns, a sample, the rows and the texts of each file

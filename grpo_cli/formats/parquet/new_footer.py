@@ -16,7 +16,7 @@ from grpo_cli.formats.parquet.footer import Column, Footer, Unspliceable
 from grpo_cli.formats.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, ThriftField
 
 _KEY, _VALUE = 1, 2  # field numbers of a Thrift KeyValue
-_ARROW: Final = "ARROW:schema"
+_ARROW = "ARROW:schema"
 
 
 class UnknownForm(ValueError):
@@ -167,11 +167,11 @@ def avro(_value: bytes, _change: Change) -> bytes:
 
 
 # The names of Arrow types in other libraries.
-_FEATURES: Final = {"double": "float64", "float": "float32"} | {
+_FEATURES = {"double": "float64", "float": "float32"} | {
     name: name for name in ("string", "bool", "int8", "int16", "int32", "int64")
 }
-_PANDAS: Final = {**_FEATURES, "string": "unicode"}
-_SPARK: Final = {
+_PANDAS = {**_FEATURES, "string": "unicode"}
+_SPARK = {
     "double": "double", "float": "float", "string": "string", "bool": "boolean",
     "int8": "byte", "int16": "short", "int32": "integer", "int64": "long",
 }  # fmt: skip

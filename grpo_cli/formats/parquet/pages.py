@@ -8,7 +8,7 @@ about chunks come from `footer`.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from grpo_cli.formats.parquet import footer, thrift
 
 _UNPACKED, _PACKED, _DATA, _DICTIONARY, _DATA_V2 = 2, 3, 5, 7, 8  # field ids of a page header
-_COUNT: Final = 1  # the id of the number of values in each kind of page
-_FIRST_READ: Final = 512  # bytes; a header with long statistics takes more
+_COUNT = 1  # the id of the number of values in each kind of page
+_FIRST_READ = 512  # bytes; a header with long statistics takes more
 
 
 class BrokenPage(pa.ArrowInvalid):  # type: ignore[misc] # pyarrow has no types

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 import numpy as np
 import polars as pl
@@ -20,10 +20,10 @@ from grpo_cli.formats.parquet.new_footer import Change
 from grpo_cli.formats.parquet.splice import codec
 from grpo_cli.values.slices import within
 
-_MOST_AT_ONCE: Final = 1 << 16
-_MOST_BYTES: Final = 1 << 26  # most bytes of a row group, if its rows are long
-_DECODED: Final = 4 << 20  # bytes that are read at a time
-_BUFFER: Final = 1 << 20
+_MOST_AT_ONCE = 1 << 16
+_MOST_BYTES = 1 << 26  # most bytes of a row group, if its rows are long
+_DECODED = 4 << 20  # bytes that are read at a time
+_BUFFER = 1 << 20
 
 
 def write(source: Input, sink: BinaryIO, weaving: Weaving) -> None:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby, pairwise
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import polars as pl
 import pyarrow as pa
@@ -29,19 +29,19 @@ from grpo_cli.formats.parquet.thrift import ThriftField
 from grpo_cli.parallel import ahead
 from grpo_cli.values.token_lists import AT_ONCE, is_on_tokens, token_counts
 
-_KERNEL_STEP: Final = 1 << 30  # bytes for one call of copy_file_range
-_BLOCK: Final = 1 << 20
-_SIZES: Final = (footer.PLAIN_SIZE, footer.PACKED_SIZE)
-_MOST_ROWS: Final = 1 << 26  # pyarrow cuts larger row groups
+_KERNEL_STEP = 1 << 30  # bytes for one call of copy_file_range
+_BLOCK = 1 << 20
+_SIZES = (footer.PLAIN_SIZE, footer.PACKED_SIZE)
+_MOST_ROWS = 1 << 26  # pyarrow cuts larger row groups
 # Codecs of parquet.thrift by number. Few readers know Hadoop's LZ4 (5), all know its successor.
-_CODECS: Final = {0: "none", 1: "snappy", 2: "gzip", 4: "brotli", 5: "lz4", 6: "zstd", 7: "lz4"}
-_BATCH_ROWS: Final = 1 << 18
-_BATCH_GROUPS: Final = 512
-_ORIGIN: Final = len(footer.MAGIC)
-_SAMPLE: Final = 8192
-_AT_ONCE: Final = 8192  # values between two looks at the size of a page; pyarrow's own 1024 encodes more slowly
-_DICTIONARY: Final = 1 << 16  # bytes; where a sample was wrong, pyarrow goes on without one
-_LISTS: Final = 1 << 20  # bytes, of lists: a number for each row of a row group
+_CODECS = {0: "none", 1: "snappy", 2: "gzip", 4: "brotli", 5: "lz4", 6: "zstd", 7: "lz4"}
+_BATCH_ROWS = 1 << 18
+_BATCH_GROUPS = 512
+_ORIGIN = len(footer.MAGIC)
+_SAMPLE = 8192
+_AT_ONCE = 8192  # values between two looks at the size of a page; pyarrow's own 1024 encodes more slowly
+_DICTIONARY = 1 << 16  # bytes; where a sample was wrong, pyarrow goes on without one
+_LISTS = 1 << 20  # bytes, of lists: a number for each row of a row group
 
 
 def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> list[str]:

@@ -10,14 +10,14 @@ Stepper = Callable[[bytes, int], int]
 
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
-_MORE: Final = 0x80  # set in each byte of a number but the last
-_FIXED: Final = {TRUE: 0, FALSE: 0, BYTE: 1, DOUBLE: 8, UUID: 16}
-LONG_LIST: Final = 15  # instead of a length, which follows as a varint
-SHORT_STEP: Final = range(1, 16)  # steps from one field id to the next that fit into the header
-_SHORT: Final = 24  # a string of fewer bytes, and a list of so many items, are stepped over by `_FIELDS`
-_COUNTS: Final = range(4)
-_RUN: Final = 64  # fields that are stepped over at once: more than the structs of a footer have, and a way back over more takes memory
-_DEEPEST: Final = 64  # no Parquet struct is so deep; a broken footer must not exhaust the stack
+_MORE = 0x80  # set in each byte of a number but the last
+_FIXED = {TRUE: 0, FALSE: 0, BYTE: 1, DOUBLE: 8, UUID: 16}
+LONG_LIST = 15  # instead of a length, which follows as a varint
+SHORT_STEP = range(1, 16)  # steps from one field id to the next that fit into the header
+_SHORT = 24  # a string of fewer bytes, and a list of so many items, are stepped over by `_FIELDS`
+_COUNTS = range(4)
+_RUN = 64  # fields that are stepped over at once: more than the structs of a footer have, and a way back over more takes memory
+_DEEPEST = 64  # no Parquet struct is so deep; a broken footer must not exhaust the stack
 _PLAIN: Final[Mapping[int, Stepper]] = {}
 
 
@@ -198,7 +198,7 @@ def _short_fields() -> re.Pattern[bytes]:
     return re.compile(_run_of(_any([numbers, texts, bools, lists])) + b"(\x00)?", re.DOTALL)
 
 
-_FIELDS: Final = _short_fields()
+_FIELDS = _short_fields()
 
 
 def plain(value: int) -> bytes:

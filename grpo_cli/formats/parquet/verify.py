@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 from os.path import commonprefix
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
@@ -13,7 +13,7 @@ from grpo_cli.formats.parquet import footer, thrift
 from grpo_cli.formats.parquet.footer import Column, Footer
 from grpo_cli.formats.parquet.thrift import I32
 
-_BLOCK: Final = 1 << 22
+_BLOCK = 1 << 22
 
 
 class _Side(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import wrap
-from typing import Final
 
 from grpo_cli import __version__
 from grpo_cli.errors import UsageError, printable
@@ -17,10 +16,10 @@ from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.rescored import Rescored
 from grpo_cli.stats.runs import Runs
 
-WRAPPED: Final = 130  # characters of a line over the charts of a picture
-UNENCODED: Final = "backslashreplace"  # half a surrogate pair becomes its escape, as in a text of JSON
-MOST: Final = 3_000_000  # a page has at most about this many bytes
-KINDS: Final = ("html", "png", "svg", "pdf")
+WRAPPED = 130  # characters of a line over the charts of a picture
+UNENCODED = "backslashreplace"  # half a surrogate pair becomes its escape, as in a text of JSON
+MOST = 3_000_000  # a page has at most about this many bytes
+KINDS = ("html", "png", "svg", "pdf")
 
 
 def write_report(inspection: Inspection, target: Path, command: str = "", *, force: bool = False) -> int:

@@ -13,31 +13,31 @@ import vl_convert
 from grpo_cli.render.figures import OUTCOMES, Figure
 from grpo_cli.stats.against import KINDS as CHANGES
 
-HEIGHT: Final = 220  # pixels of a chart
+HEIGHT = 220  # pixels of a chart
 # Each has at least three times the contrast of the paper, and differs from the others without colour vision; a page by
 # dark has the second ones.
-SHADES: Final = {
+SHADES = {
     "#2b83ba": "#7cc4ee",
     "#b07d00": "#f2b53c",
     "#5e3c99": "#9575d6",
     "#767b82": "#a3acb7",
     "#8d9299": "#6b747e",
 }
-COLOURS: Final = (*SHADES,)
+COLOURS = (*SHADES,)
 # How kinds are coloured, and in which order they are stacked.
-KINDS: Final = {
+KINDS = {
     **dict(zip(OUTCOMES, COLOURS, strict=True)),
     **dict(zip(CHANGES, (COLOURS[0], COLOURS[3], COLOURS[1]), strict=True)),
 }
-LABEL: Final = 220  # a label of a legend is at most this many pixels wide
-TICKS: Final = 12  # up to this many steps have a tick each
-PICTURE_WIDTH: Final = 380  # each chart of a picture is this many pixels wide
-PICTURE_COLUMNS: Final = 2  # charts beside each other in a picture
-WRAPPED: Final = 68  # characters of a caption that are as wide as its chart
-PNG_SCALE: Final = 2.0  # pixels of a PNG for each pixel of the chart
-INK: Final = "#20242a"
-ON_TOP: Final = alt.Legend(title=None, orient="top", columns=2, labelLimit=LABEL, symbolOpacity=1)
-ROW: Final = 26  # pixels of a category
+LABEL = 220  # a label of a legend is at most this many pixels wide
+TICKS = 12  # up to this many steps have a tick each
+PICTURE_WIDTH = 380  # each chart of a picture is this many pixels wide
+PICTURE_COLUMNS = 2  # charts beside each other in a picture
+WRAPPED = 68  # characters of a caption that are as wide as its chart
+PNG_SCALE = 2.0  # pixels of a PNG for each pixel of the chart
+INK = "#20242a"
+ON_TOP = alt.Legend(title=None, orient="top", columns=2, labelLimit=LABEL, symbolOpacity=1)
+ROW = 26  # pixels of a category
 
 
 def chart(figure: Figure) -> Any:

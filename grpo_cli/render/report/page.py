@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 from string import Template
-from typing import Any, Final
+from typing import Any
 
 import vl_convert
 
@@ -21,10 +21,10 @@ from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut
 
-LISTED: Final = 200  # the table of a chart has at most this many lines; the chart itself shows all values
-KEY: Final = 60  # the table of a chart shows this many characters of a key
-INPUTS: Final = 3  # the subtitle names at most this many inputs
-CELL_FIGURES: Final = 2  # figures in a cell of a notebook
+LISTED = 200  # the table of a chart has at most this many lines; the chart itself shows all values
+KEY = 60  # the table of a chart shows this many characters of a key
+INPUTS = 3  # the subtitle names at most this many inputs
+CELL_FIGURES = 2  # figures in a cell of a notebook
 
 
 def page(inspection: Inspection, drawn: Sequence[Figure], groups: GroupTable, title: str, origin: str) -> str:
