@@ -18,29 +18,31 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.compression import packing, unpacked
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.json_document.walk import put, rows_of, steps, woven
-from grpo_cli.formats.registry import FORMATS, listed, nested, of
+from grpo_cli.formats.registry import FORMATS, listed, nested
 from grpo_cli.runs.compute_files import run
 from grpo_cli.values.cells import Excerpt, Field
 from grpo_cli.write.verify import verify
 from tests.support.command import adv
 from tests.support.jobs import compute, job, look, refused, write
+from tests.support.jobs import rows_of as rows_of_file
 from tests.support.weaving import in_memory, inserting
 
 ROWS = [{"prompt_id": i // 2, "reward": i % 2} for i in range(6)]
 RLOO = [-1.0, 1.0] * 3
 
 
-def array(path: Path | str, text: str) -> Path:
-    Path(path).write_text(text)
-    return Path(path)
+def array(name: str, text: str) -> Path:
+    path = Path(name)
+    path.write_text(text)
+    return path
 
 
-def taken(path: Path | str) -> Any:
+def taken(path: str) -> Any:
     return json.loads(Path(path).read_text())
 
 
-def lines_of(path: Path | str) -> list[Any]:
-    return [json.loads(line) for line in Path(path).read_text().splitlines() if line]
+def advantages(rows: Any) -> list[Any]:
+    return [row["advantage"] for row in rows]
 
 
 # --- arrays and documents -------------------------------------------------------------------------------------
@@ -49,18 +51,20 @@ def lines_of(path: Path | str) -> list[Any]:
 @pytest.mark.parametrize("indent", [None, 0, 2, "\t"])
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
 def test_an_array_is_read_and_keeps_its_shape(name: str, indent: int | str | None) -> None:
-    path = array(Path(name), json.dumps(ROWS, indent=indent))
-    out = Path("out.json")
-    compute(path, method="rloo", output=str(out))
-    assert taken(out) == [{**row, "advantage": a} for row, a in zip(ROWS, RLOO, strict=True)]
+    compute(array(name, json.dumps(ROWS, indent=indent)), method="rloo", output="out.json")
+    rows = taken("out.json")
+    assert advantages(rows) == RLOO
     if indent:
-        assert out.read_text() == json.dumps(taken(out), indent=indent)
+        assert Path("out.json").read_text() == json.dumps(rows, indent=indent)
+    for row in rows:
+        del row["advantage"]
+    assert rows == ROWS
 
 
 def test_an_array_under_the_name_of_lines_stays_an_array() -> None:
-    path = array(Path("a.jsonl"), json.dumps(ROWS))
+    path = array("a.jsonl", json.dumps(ROWS))
     (out,) = compute(path, method="rloo").facts["outputs"]
-    assert [row["advantage"] for row in taken(Path(out))] == RLOO
+    assert advantages(taken(out)) == RLOO
     assert verify(Path(out), path).by == "bytes"
 
 
@@ -71,22 +75,21 @@ def test_a_packed_array_is_read_and_written_packed(suffix: str) -> None:
     (out,) = compute(path, method="rloo").facts["outputs"]
     raw = Path(out).read_bytes()
     text = gzip.decompress(raw) if suffix.endswith(".gz") else raw
-    assert [row["advantage"] for row in json.loads(text)] == RLOO
+    assert advantages(json.loads(text)) == RLOO
 
 
 @pytest.mark.parametrize("target", ["o.jsonl", "o.csv", "o.parquet", "o.arrow", "o.json", "o.json.gz"])
 def test_an_array_can_be_written_as_every_format(target: str) -> None:
-    path = array(Path("a.json"), json.dumps(ROWS))
-    compute(path, method="rloo", output=target)
+    compute(write("a.json", ROWS), method="rloo", output=target)
     assert look(target, reward=["advantage"], column="b").scored.frame[".reward"].to_list() == RLOO
 
 
 def test_one_indented_object_is_one_row_and_a_folder_of_them_is_many() -> None:
     for i, row in enumerate(ROWS):
-        array(Path(f"{i}.json"), json.dumps(row, indent=2))
-    found = compute(".", method="rloo", group_within="input", output="out/")
-    assert [taken(Path(path))["advantage"] for path in found.facts["outputs"]] == RLOO
-    assert found.facts["groups"] == 3
+        array(f"{i}.json", json.dumps(row, indent=2))
+    facts = compute(".", method="rloo", group_within="input", output="out/").facts
+    assert advantages(map(taken, facts["outputs"])) == RLOO
+    assert facts["groups"] == 3
 
 
 def test_dropped_rows_leave_their_separators() -> None:
@@ -146,7 +149,7 @@ def test_dropped_rows_leave_their_separators() -> None:
 )
 def test_an_array_that_cannot_be_read_is_one_line_that_says_where(text: str, message: str) -> None:
     with pytest.raises((DataError, UsageError), match=message):
-        compute(array(Path("a.json"), text), output="o.json")
+        compute(array("a.json", text), output="o.json")
     assert not Path("o.json").exists()
 
 
@@ -249,21 +252,19 @@ def test_a_wide_file_of_every_format_gets_a_list_column(suffix: str) -> None:
         case _:
             path.write_text(lines)
     (out,) = compute(path, method="rloo").facts["outputs"]
-    written = of(out).read(Input.at(out)) if suffix != "json" else pl.DataFrame(taken(out))
-    assert written["advantage"].to_list() == [[1.0, -1.0], None, [-1.5, -1.5, 3.0]]
-    assert written["completions"].to_list() == [["x", "y"], [], ["x", "y", "z"]]
+    written = rows_of_file(out)
+    assert advantages(written) == [[1.0, -1.0], None, [-1.5, -1.5, 3.0]]
+    assert [row["completions"] for row in written] == [["x", "y"], [], ["x", "y", "z"]]
 
 
 def test_long_takes_lists_of_rollouts_apart_and_leaves_chats_whole() -> None:
-    chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
-    rows = [{"uuid": "u", "messages": chat, "generations": ["x", "y"], "correctness_math_verify": [True, False]}]
-    compute(write("w.jsonl", rows), method="rloo", long=True, output="o.jsonl")
-    first, second = lines_of("o.jsonl")
-    assert first["messages"] == second["messages"] == chat
-    assert first["generations"] == "x"
-    assert first["advantage"] == 1.0
-    assert second["generations"] == "y"
-    assert second["advantage"] == -1.0
+    chat = '"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]'
+    line = f'{{"uuid": "u", {chat}, "generations": ["x", "y"], "correctness_math_verify": [true, false]}}\n'
+    compute(array("w.jsonl", line), method="rloo", long=True, output="o.jsonl")
+    first, second = rows_of_file("o.jsonl")
+    assert first["messages"] == second["messages"] == json.loads(f"{{{chat}}}")["messages"]
+    assert [first["generations"], second["generations"]] == ["x", "y"]
+    assert advantages([first, second]) == [1.0, -1.0]
 
 
 def traces(*rollouts: str) -> str:
@@ -293,10 +294,12 @@ def test_lists_of_other_lengths_are_refused_with_their_line() -> None:
 @pytest.mark.parametrize("others", [1, 5, 9])
 def test_a_list_of_another_length_takes_no_text_from_the_other_records(others: int) -> None:
     """Where most records have an item per rollout, a record that does not has no texts, and is counted as left out."""
-    rows = [{"prompt": f"p{at}", "responses": ["a", "b"], "rewards": [1, 0]} for at in range(others)]
-    write("w.jsonl", [*rows, {"prompt": "odd", "responses": ["a", "b", "c"], "rewards": [1, 0]}])
+    lines = "".join(f'{{"prompt": "p{at}", "responses": ["a", "b"], "rewards": [1, 0]}}\n' for at in range(others))
+    array("w.jsonl", lines + '{"prompt": "odd", "responses": ["a", "b", "c"], "rewards": [1, 0]}\n')
     done = adv("export w.jsonl --to pairs -o out.jsonl")
-    assert [(row["chosen"], row["rejected"]) for row in lines_of("out.jsonl")] == [("a", "b")] * others
+    pairs = rows_of_file("out.jsonl")
+    assert [row["chosen"] for row in pairs] == ["a"] * others
+    assert [row["rejected"] for row in pairs] == ["b"] * others
     assert "2 rows: no prompt or response" in done.out + done.err
     done = adv("compute w.jsonl --long -o long.jsonl")
     assert done.status == 1
@@ -310,15 +313,16 @@ def test_lists_that_match_by_chance_belong_to_the_whole_record() -> None:
 {"prompt": "p2", "tags": ["t", "t", "t"], "rewards": [1, 0]}
 """
     adv(f"compute {array('w.jsonl', lines)} --long -o long.jsonl")
-    assert [len(row["tags"]) for row in lines_of("long.jsonl")] == [1, 1, 2, 2, 3, 3]
+    assert [len(row["tags"]) for row in rows_of_file("long.jsonl")] == [1, 1, 2, 2, 3, 3]
 
 
 def test_a_single_rollout_of_a_list_is_its_own_item() -> None:
     source = in_memory('{"k":"a","text":["x","y"],"rewards":[0,1]}\n{"k":"b","text":["z",null],"rewards":[1,1]}\n')
     for index in (WIDE.scan(source, ()).index, None):
         for as_json, wanted in ((False, ["y", "z", None]), (True, ['"y"', '"z"', None])):
-            found = WIDE.rows(source, Excerpt(index, np.array([1, 2, 3]), ["k", "text"], as_json))
-            assert [text for frame in found for text in frame["text"].to_list()] == wanted
+            excerpt = Excerpt(index, np.array([1, 2, 3]), ["k", "text"], as_json)
+            found = pl.concat(WIDE.rows(source, excerpt))
+            assert found["text"].to_list() == wanted
 
 
 def test_whole_records_may_be_dropped_and_parts_of_them_only_with_long() -> None:
@@ -333,8 +337,9 @@ def test_whole_records_may_be_dropped_and_parts_of_them_only_with_long() -> None
 
 def test_a_nested_line_without_a_kept_rollout_goes() -> None:
     compute(array("t.jsonl", traces("a1", "b1", "a0", "b1")), method="rloo", zero_variance="drop", output="o.jsonl")
-    facts = [(row["group"]["id"], row["traces"][0]["advantage"]) for row in lines_of("o.jsonl")]
-    assert facts == [("a", 1.0), ("a", -1.0)]
+    solved, failed = rows_of_file("o.jsonl")
+    assert solved["group"]["id"] == failed["group"]["id"] == "a"
+    assert advantages(solved["traces"] + failed["traces"]) == [1.0, -1.0]
 
 
 def test_replace_rewrites_the_field_in_place() -> None:
@@ -346,17 +351,18 @@ def test_replace_rewrites_the_field_in_place() -> None:
 
 # --- messy lines ----------------------------------------------------------------------------------------------
 
+GOOD = "".join(json.dumps(row) + "\n" for row in ROWS)
+
 
 def test_a_broken_last_line_is_an_error_and_can_be_left_out() -> None:
-    good = "".join(json.dumps(row) + "\n" for row in ROWS)
-    path = array("x.jsonl", f'\n{good}<PLACEHOLDER>\n{{"prompt_id": 1, "rew')
+    path = array("x.jsonl", f'\n{GOOD}<PLACEHOLDER>\n{{"prompt_id": 1, "rew')
     with pytest.raises(DataError, match=r"x\.jsonl:8: not JSON.*--on-error skip"):
         look(path)
     facts = run(job(path, method="rloo", on_error="skip")).facts
     assert facts is not None
     assert facts.rows == 6
     assert "left out 2 lines that are not JSON objects (line 8, 9)" in facts.warnings[0]
-    assert [row["advantage"] for row in lines_of("x.advantages.jsonl")] == RLOO
+    assert pl.read_ndjson("x.advantages.jsonl")["advantage"].to_list() == RLOO
     with pytest.raises(UsageError, match="leave out"):
         compute(path, on_error="skip", in_place=True)
     with pytest.raises(UsageError, match="is an input"):
@@ -372,8 +378,7 @@ def test_a_broken_last_line_is_an_error_and_can_be_left_out() -> None:
     ],
 )
 def test_lines_beside_those_that_are_left_out_are_judged_under_their_numbers(text: str, says: str) -> None:
-    good = "".join(json.dumps(row) + "\n" for row in ROWS)
-    path = array("x.jsonl", text.replace("GOOD", good))
+    path = array("x.jsonl", text.replace("GOOD", GOOD))
     with pytest.raises(DataError, match=says):
         run(job(path, dry_run=True, on_error="skip"))
 
@@ -389,9 +394,9 @@ def by_hand(value: Any) -> float | None:
     """A reward as a person reads it."""
     if isinstance(value, list):
         return by_hand(value[0])
-    if isinstance(value, str):
-        texts = {"7/8": 0.875, "True": 1.0, "False": 0.0}
-        return texts[value] if value in texts else float(value)
+    texts = {"7/8": 0.875, "True": 1.0}
+    if isinstance(value, str) and value in texts:
+        return texts[value]
     return None if value is None else float(value)
 
 
@@ -406,7 +411,7 @@ def test_any_mix_of_messy_features_gives_the_rows_that_python_reads(
     mark, blank, final = flags
     texts = []
     for at, (prompt, reward, late) in enumerate(rows):
-        raw = reward if isinstance(reward, str) and reward in {"NaN", "Infinity", "-Infinity"} else json.dumps(reward)
+        raw = reward if reward in ("NaN", "Infinity", "-Infinity") else json.dumps(reward)
         extra = f',"late{at}":{{"reward":9,"prompt":[]}}' if late else ""
         texts.append(f'{{"reward": {raw}, "prompt": {json.dumps(prompt)}{extra}}}')
     lines = ending.join(texts[:1] + ([""] if blank else []) + texts[1:]) + (ending if final else "")
