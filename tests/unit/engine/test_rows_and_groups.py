@@ -173,21 +173,24 @@ def test_contiguous_groups_of_one_size_have_the_bits_of_a_plain_loop(
     found = base_quantities(codes, values, len(sizes))
     for code in range(len(sizes)):
         line = [float(found[name][code]) for name in ("min", "max", "mean_d", "squares")]
-        assert struct.pack("4d", *line) == struct.pack("4d", *plain_quantities(rewards[codes == code].tolist()))
+        wanted = plain_quantities(rewards[codes == code].tolist())
+        assert struct.pack("4d", *line) == struct.pack("4d", *wanted)
 
 
 @given(rows=st.lists(st.tuples(st.integers(0, 5), st.sampled_from([0.0, 1.0, 0.1, -2.5, 1e9, 1e-9, math.nan]))))
-def test_means_and_extremes_of_groups_have_the_bits_of_a_plain_loop(rows: list[tuple[int, float]]) -> None:
-    codes = np.array([code for code, _ in rows], np.int64)
-    values = np.array([value for _, value in rows], np.float64)
-    means, (low, high) = group_means(codes, values, 6), group_extremes(codes, values, 6)
+def test_means_and_extremes_of_groups_have_the_bits_of_a_plain_loop(rows: list[tuple[float, float]]) -> None:
+    codes, values = np.array(rows).reshape(-1, 2).T
+    codes = codes.astype(np.int64)
+    means = group_means(codes, values, 6)
+    low, high = group_extremes(codes, values, 6)
     for code in range(6):
         of_group = values[codes == code].tolist()
         wanted = [math.inf, -math.inf, math.nan]
         if of_group:
             least, most, away, _ = plain_quantities(of_group)
             wanted = [least, most, least + away]
-        assert repr([float(one[code]) for one in (low, high, means)]) == repr(wanted)
+        got = low[code], high[code], means[code]
+        assert repr([*map(float, got)]) == repr(wanted)
 
 
 def plain_quantities(rewards: list[float]) -> tuple[float, float, float, float]:
@@ -216,7 +219,8 @@ def test_a_line_of_a_group_says_how_many_rows_it_has_and_what_its_first_one_is(
     for code, group in enumerate(scored.groups.iter_rows(named=True)):
         first = scored.rows.row(codes.index(code), named=True)
         assert group["size"] == codes.count(code)
-        assert [group[name] == first[name] for name in ("batch", ".status", ".kept")] == [True] * 3
+        for name in ("batch", ".status", ".kept"):
+            assert group[name] == first[name]
     assert len(scored.groups) == len({*codes})
 
 
@@ -262,16 +266,16 @@ def test_a_column_replaces_the_old_one_of_its_name_only_where_that_is_said() -> 
     assert made.select(["x", ".x"]).row(0) == (3.0, 5.0)
 
 
-@pytest.mark.parametrize(
-    ("batches", "wanted"),
-    [([0, 0, 0, 0, 0], [4.4] * 5), ([0, 0, 1, 1, 1], [2, 2, 6, 6, 6]), ([0, 1, 0, 0, 1], [4, 5, 4, 4, 5])],
-)
-def test_moments_of_a_batch_are_read_on_its_rows_even_where_a_group_spans_batches(
-    batches: list[int], wanted: list[float]
-) -> None:
+def means_of_batches(*batches: int) -> list[float]:
     made = Frames(TABLE.with_columns(batch=pl.Series(batches, dtype=pl.UInt32)))
     made.let(made.batch(REWARD).mean + 0 * REWARD, "answer")
-    assert made.select(["answer"])["answer"].to_list() == pytest.approx(wanted)
+    return made.select(["answer"])["answer"].round(9).to_list()
+
+
+def test_moments_of_a_batch_are_read_on_its_rows_even_where_a_group_spans_batches() -> None:
+    assert means_of_batches(0, 0, 0, 0, 0) == [4.4] * 5
+    assert means_of_batches(0, 0, 1, 1, 1) == [2, 2, 6, 6, 6]
+    assert means_of_batches(0, 1, 0, 0, 1) == [4, 5, 4, 4, 5]
 
 
 def test_workings_hold_every_column_on_every_row() -> None:
@@ -284,7 +288,7 @@ def test_workings_hold_every_column_on_every_row() -> None:
 def test_no_row_gets_minus_zero(method: str) -> None:
     data = frame([-0.0, 0.0, -1.0, -1.0, -0.0], [*"aabbc"])
     found = grpo_cli.advantages(data, method=method, scale="none")
-    assert "-0.0" not in map(str, found)
+    assert "-0.0" not in str(found.to_list())
 
 
 # --- segments ------------------------------------------------------------------------------------------------
@@ -294,8 +298,9 @@ def test_no_row_gets_minus_zero(method: str) -> None:
 def test_segments_put_equal_codes_together_in_the_order_of_their_rows(codes: list[int]) -> None:
     segments, order = Segments.of(np.array(codes, np.uint32))
     sizes = [codes.count(code) for code in sorted({*codes})]
-    starts = (np.cumsum(sizes) - sizes).tolist()
+    starts = [sum(sizes[:at]) for at in range(len(sizes))]
     assert order.tolist() == sorted(range(len(codes)), key=codes.__getitem__)
-    assert segments.sizes.tolist() == segments.sum(np.ones(len(codes))).tolist() == sizes
+    assert segments.sizes.tolist() == sizes
+    assert segments.sum(np.ones(len(codes))).tolist() == sizes
     assert segments.starts.tolist() == starts
     assert segments.spread(segments.starts).tolist() == np.repeat(starts, sizes).tolist()
