@@ -24,12 +24,10 @@ GROUPS = st.lists(st.lists(st.sampled_from([0.0, 0.0, 0.5, 1.0]), min_size=2, ma
 
 
 def advantages(settings: dict[str, Any], *batches: Sequence[Sequence[float]]) -> list[float | None]:
-    rows = [
-        Row(group=f"{batch} {at}", reward=reward, batch=str(batch))
-        for batch, groups in enumerate(batches)
-        for at, group in enumerate(groups)
-        for reward in group
-    ]
+    rows = list[Row]()
+    for batch, groups in enumerate(batches):
+        for at, group in enumerate(groups):
+            rows += [Row(f"{batch} {at}", reward, batch=str(batch)) for reward in group]
     return battery.advantages(rows, settings)
 
 
@@ -37,8 +35,12 @@ def divergence(p: float, peak: float) -> float:
     return sum(a * math.log(a / b) for a, b in ((p, peak), (1 - p, 1 - peak)) if a > 0)
 
 
-def standardised(group: Sequence[float]) -> list[float]:
-    return [(r - mean(group)) / (stdev(group) + 1e-6) if len({*group}) > 1 else 0.0 for r in group]
+def sd(group: Sequence[float]) -> float:
+    return stdev(group) if len({*group}) > 1 else 0.0
+
+
+def standardised(group: Sequence[float], weight: float = 1.0) -> list[float]:
+    return [weight * (r - mean(group)) / (sd(group) + 1e-6) for r in group]
 
 
 @given(GROUPS, st.sampled_from([(0.5, 1.0), (0.25, 4.0), (0.5, 0.0)]))
@@ -47,18 +49,21 @@ def test_a_peak_weighs_groups_by_their_distance_from_a_solve_rate(
 ) -> None:
     peak, sharpness = rule
     got = advantages({"weight.by": "peak", "weight.peak": peak, "weight.sharpness": sharpness}, groups)
-    wanted = [a * math.exp(-sharpness * divergence(mean(g), peak)) for g in groups for a in standardised(g)]
+    wanted = list[float]()
+    for group in groups:
+        weight = math.exp(-sharpness * divergence(mean(group), peak))
+        wanted += standardised(group, weight)
     assert got == pytest.approx(wanted, abs=1e-12)
 
 
 @given(GROUPS, st.integers(1, 5))
 def test_the_weight_of_pass_at_k_is_the_slope_of_pass_at_k(groups: list[list[float]], k: int) -> None:
     step = 1e-6
-
-    def slope(p: float) -> float:
-        return ((1 - (1 - p - step) ** k) - (1 - (1 - p + step) ** k)) / (2 * step)
-
-    wanted = [a * slope(mean(g)) for g in groups for a in standardised(g)]
+    wanted = list[float]()
+    for group in groups:
+        failed = 1 - mean(group)
+        rise = (failed + step) ** k - (failed - step) ** k
+        wanted += standardised(group, rise / (2 * step))
     assert advantages({"weight.by": "pass-at-k", "weight.k": k}, groups) == pytest.approx(wanted, abs=1e-6)
 
 
@@ -66,8 +71,10 @@ def test_the_weight_of_pass_at_k_is_the_slope_of_pass_at_k(groups: list[list[flo
 def test_the_solve_rate_of_a_weight_may_be_the_share_of_rewards_that_reach_a_threshold(
     groups: list[list[float]], solved: float
 ) -> None:
-    shares = [mean(r >= solved for r in g) for g in groups]
-    wanted = [a * 2 * (1 - share) for g, share in zip(groups, shares, strict=True) for a in standardised(g)]
+    wanted = list[float]()
+    for group in groups:
+        share = mean(r >= solved for r in group)
+        wanted += standardised(group, 2 * (1 - share))
     assert advantages({"weight.by": "pass-at-k", "weight.solved": solved}, groups) == pytest.approx(wanted, abs=1e-12)
 
 
@@ -78,10 +85,6 @@ def test_rows_without_a_reward_are_no_part_of_the_solve_rate_and_the_reward_is_t
     assert advantages(halved, [[1.0, 0.0]]) == pytest.approx([0.25, -0.25])
 
 
-def sd(group: Sequence[float]) -> float:
-    return stdev(group) if len({*group}) > 1 else 0.0
-
-
 BATCHES = st.tuples(GROUPS, GROUPS)
 
 
@@ -90,7 +93,8 @@ def test_a_weight_may_be_the_std_beside_the_largest_one_of_the_batch(batches: tu
     wanted = list[float]()
     for groups in batches:
         most = max(map(sd, groups)) + 1e-6
-        wanted += [a * sd(group) / most for group in groups for a in standardised(group)]
+        for group in groups:
+            wanted += standardised(group, sd(group) / most)
     assert advantages({"weight.by": "std"}, *batches) == pytest.approx(wanted, abs=1e-12)
 
 
@@ -103,8 +107,8 @@ def test_a_weight_may_be_a_softmax_over_the_groups_of_the_batch_that_have_a_spre
         wide = [g for g in groups if sd(g)]
         total = sum(math.exp(-mean(g) / temperature) for g in wide)
         for group in groups:
-            weight = len(wide) * math.exp(-mean(group) / temperature) / total if sd(group) else 1.0
-            wanted += [a * weight for a in standardised(group)]
+            share = math.exp(-mean(group) / temperature) / (total or 1.0)
+            wanted += standardised(group, len(wide) * share)
     settings = {"weight.by": "hard", "weight.temperature": temperature}
     assert advantages(settings, *batches) == pytest.approx(wanted, abs=1e-12)
 
@@ -113,11 +117,11 @@ def test_a_group_that_is_left_out_counts_in_the_largest_std_unless_the_kept_ones
     left_out = [0.0, 9.0]
     group = [0.0, 1.0, 0.0, 1.0]
     settings = {"weight.by": "std", "groups.min_size": 3}
-    beside = sd(group) / (sd(left_out) + 1e-6)
-    assert advantages(settings, [left_out, group])[2:] == pytest.approx([a * beside for a in standardised(group)])
-    kept = advantages({**settings, "groups.statistics": "kept"}, [left_out, group])[2:]
-    alone = sd(group) / (sd(group) + 1e-6)
-    assert kept == pytest.approx([a * alone for a in standardised(group)])
+    beside = standardised(group, sd(group) / (sd(left_out) + 1e-6))
+    assert advantages(settings, [left_out, group])[2:] == pytest.approx(beside)
+    kept = {**settings, "groups.statistics": "kept"}
+    alone = standardised(group, sd(group) / (sd(group) + 1e-6))
+    assert advantages(kept, [left_out, group])[2:] == pytest.approx(alone)
 
 
 def test_a_weight_that_looks_at_the_batch_makes_the_plan_one_of_batches() -> None:
@@ -129,7 +133,11 @@ def test_a_weight_that_looks_at_the_batch_makes_the_plan_one_of_batches() -> Non
 
 @given(GROUPS)
 def test_a_divisor_may_be_the_mean_absolute_deviation(groups: list[list[float]]) -> None:
-    wanted = [(r - mean(g)) / (mean(abs(x - mean(g)) for x in g) + 1e-6) for g in groups for r in g]
+    wanted = list[float]()
+    for group in groups:
+        away = [r - mean(group) for r in group]
+        divisor = mean(map(abs, away)) + 1e-6
+        wanted += [one / divisor for one in away]
     assert advantages({"divisor.measure": "mad"}, groups) == pytest.approx(wanted, abs=1e-9)
 
 
