@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -22,11 +22,9 @@ KEY: Any = {"group": "prompt_id,step"}
 
 def table(prompts: int = 40, steps: int = 3) -> pl.DataFrame:
     """Every prompt is drawn in several steps, four times; its solve rate depends on its number."""
-    at = np.arange(4 * prompts * steps)
-    p = at // 4 % prompts
-    n = at % 4
-    columns = {"step": at // (4 * prompts), "reward": (n < p % 5).astype(float), "n": n}
-    return pl.DataFrame({"prompt_id": [f"p{number}" for number in p], **columns})
+    drawn = product(range(steps), range(prompts), range(4))
+    rows = [(f"p{p}", step, float(n < p % 5), n) for step, p, n in drawn]
+    return pl.DataFrame(rows, ["prompt_id", "step", "reward", "n"], orient="row")
 
 
 def held_out(prompt: str, share: float, seed: int) -> bool:
@@ -36,7 +34,7 @@ def held_out(prompt: str, share: float, seed: int) -> bool:
 
 
 def prompts(frame: Any) -> set[str]:
-    return set(frame["prompt_id"].to_list())
+    return {*frame["prompt_id"]}
 
 
 # --- holdout ---------------------------------------------------------------------------------------------------
@@ -46,11 +44,11 @@ def prompts(frame: Any) -> set[str]:
 def test_a_prompt_is_held_out_by_the_hash_of_its_key(share: float, seed: int | None) -> None:
     frame = table()
     done = grpo_cli.select(frame, holdout=share, holdout_seed=seed, **KEY)
-    assert prompts(done.beside["holdout"]) == {p for p in prompts(frame) if held_out(p, share, seed or 0)}
-    assert prompts(done.frame) == prompts(frame) - prompts(done.beside["holdout"])
-    assert len(done.frame) + len(done.beside["holdout"]) == len(frame)
-    groups = done.beside["holdout"].select("prompt_id", "step").n_unique()
-    assert done.facts["beside"] == {"holdout": {"groups": groups, "rows": len(done.beside["holdout"])}}
+    held = done.beside["holdout"]
+    assert prompts(held) == {p for p in prompts(frame) if held_out(p, share, seed or 0)}
+    assert prompts(done.frame) == prompts(frame) - prompts(held)
+    assert len(done.frame) + len(held) == len(frame)
+    assert done.facts["beside"] == {"holdout": {"groups": len(groups(held)), "rows": len(held)}}
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet", ".json"])
@@ -65,10 +63,11 @@ def test_the_split_depends_neither_on_the_format_nor_on_the_order_nor_on_other_p
 
 
 def test_a_number_as_the_key_is_held_out_like_its_text() -> None:
-    numbers = table().with_columns(pl.col("prompt_id").str.slice(1).cast(pl.Int64))
-    texts = numbers.with_columns(pl.col("prompt_id").cast(pl.String))
-    one, other = (grpo_cli.select(frame, holdout=0.5, **KEY).beside["holdout"] for frame in (numbers, texts))
-    assert one["prompt_id"].cast(pl.String).to_list() == other["prompt_id"].to_list()
+    texts = table().with_columns(pl.col("prompt_id").str.slice(1))
+    numbers = texts.cast({"prompt_id": pl.Int64})
+    one = grpo_cli.select(numbers, holdout=0.5, **KEY).beside["holdout"]
+    other = grpo_cli.select(texts, holdout=0.5, **KEY).beside["holdout"]
+    assert one.cast({"prompt_id": pl.String}).equals(other)
 
 
 def test_every_input_and_one_output_of_all_have_their_holdout() -> None:
@@ -113,17 +112,16 @@ def test_a_key_that_names_no_prompt_is_refused() -> None:
 
 
 def test_the_id_of_a_draw_is_no_prompt_and_the_text_decides() -> None:
-    rows = [
-        {"group_index": 100 * step + p, "step": step, "prompt": f"What is {p} + é?", "reward": i % 2}
-        for step in range(3) for p in range(30) for i in range(2)
-    ]  # fmt: skip
-    frame = pl.DataFrame(rows)
+    drawn = product(range(3), range(30), range(2))
+    rows = [(100 * step + p, step, f"What is {p} + é?", reward) for step, p, reward in drawn]
+    frame = pl.DataFrame(rows, ["group_index", "step", "prompt", "reward"], orient="row")
     frame.write_parquet("x.parquet")
     done = adv("select x.parquet --holdout 0.4 -o y.jsonl")
     assert "--holdout 0.4 by prompt" in done.out
-    held = {p for p in range(30) if held_out(f"What is {p} + é?", 0.4, 0)}
-    assert {row["group_index"] % 100 for row in rows_of("y.holdout.jsonl")} == held
-    assert {row["group_index"] % 100 for row in rows_of("y.jsonl")} == {*range(30)} - held
+    held = {row["prompt"] for row in rows_of("y.holdout.jsonl")}
+    left = {row["prompt"] for row in rows_of("y.jsonl")}
+    assert held == {prompt for prompt in frame["prompt"] if held_out(prompt, 0.4, 0)}
+    assert left == {*frame["prompt"]} - held
     said = adv("select x.parquet -g group_index --holdout 0.4 -o z.jsonl")
     assert "--holdout 0.4 by group_index" in said.out
     frame.select("group_index", "reward").write_ndjson("w.jsonl")
@@ -147,15 +145,16 @@ def test_standard_output_has_no_second_file_and_no_file_is_written_over() -> Non
     ["to=sft", "to=pairs", "to=weights", "to=prompts", "to=prompts pool", "to=tokens tokens=ids"],
 )
 def test_exported_records_are_split_in_the_same_way(options: str) -> None:
-    frame = table().with_columns(
-        prompt=pl.col("prompt_id"), response=pl.concat_str("prompt_id", "n", "step"), ids=pl.concat_list("n", "n")
-    )
-    given: dict[str, Any] = {name: value or True for name, _, value in (one.partition("=") for one in options.split())}
+    response = pl.concat_str("prompt_id", "n", "step")
+    frame = table().with_columns(prompt="prompt_id", response=response, ids=pl.concat_list("n", "n"))
+    pairs = [one.partition("=") for one in options.split()]
+    given: dict[str, Any] = {name: value or True for name, _, value in pairs}
     whole = grpo_cli.export(frame, **given, **KEY).frame
     done = grpo_cli.export(frame, holdout=0.4, **given, **KEY)
     held = done.beside["holdout"]
     if "prompt" in whole.columns:
-        assert held.rows(named=True) == [row for row in whole.rows(named=True) if held_out(row["prompt"], 0.4, 0)]
+        is_held = [held_out(prompt, 0.4, 0) for prompt in whole["prompt"]]
+        assert held.rows() == whole.filter(is_held).rows()
     assert len(done.frame) + len(held) == len(whole)
     assert done.facts["beside"] == {"holdout": len(held)}
     write("x.jsonl", frame.to_dicts())
@@ -179,7 +178,8 @@ def test_the_control_has_as_many_groups_of_all_and_all_of_their_rows(options: An
     frame = table()
     done = grpo_cli.select(frame, control=True, **options, **KEY)
     control = done.beside["control"]
-    assert len(groups(control)) == len(groups(done.frame)) == done.facts["beside"]["control"]["groups"]
+    assert len(groups(control)) == len(groups(done.frame))
+    assert done.facts["beside"]["control"]["groups"] == len(groups(control))
     assert len(control) == 4 * len(groups(control))
     assert groups(control) < groups(frame)
     assert groups(control) != groups(done.frame)
@@ -203,17 +203,20 @@ def test_every_group_is_drawn_as_often_as_another() -> None:
 def test_the_control_has_no_prompt_of_the_holdout_and_rows_are_picked_alike() -> None:
     frame = table()
     done = grpo_cli.select(frame, where="mean > 0", control=True, holdout=0.3, per_group=2, **KEY)
-    assert not prompts(done.beside["holdout"]) & (prompts(done.beside["control"]) | prompts(done.frame))
-    for part in (done.frame, *done.beside.values()):
-        assert set(part.group_by("prompt_id", "step").len()["len"]) == {2}
-    assert len(groups(done.beside["control"])) == len(groups(done.frame))
+    held = done.beside["holdout"]
+    control = done.beside["control"]
+    assert prompts(held).isdisjoint(prompts(control) | prompts(done.frame))
+    for part in (done.frame, held, control):
+        assert {*part.group_by("prompt_id", "step").len()["len"]} == {2}
+    assert len(groups(control)) == len(groups(done.frame))
 
 
 @pytest.mark.parametrize("where", ["std > 0", "mean < 0.5"])
 def test_the_control_has_as_many_groups_where_only_solved_rows_are_kept(where: str) -> None:
     done = grpo_cli.select(table(), where=where, per_group=1, pick="shortest", length_column="n", control=True, **KEY)
-    assert len(groups(done.frame)) == len(groups(done.beside["control"])) == len(done.beside["control"])
-    assert done.facts["beside"]["control"]["groups"] == len(done.beside["control"])
+    control = done.beside["control"]
+    assert len(control) == len(groups(control)) == len(groups(done.frame))
+    assert done.facts["beside"]["control"]["groups"] == len(control)
 
 
 def test_the_control_is_drawn_from_groups_with_rows_that_meet_a_condition() -> None:

@@ -31,8 +31,10 @@ def runs_of(seed: int) -> list[Run]:
 
 
 def in_file(path: str, run: Run) -> Path:
-    rewards = [(key, i, reward) for key, some in run.items() for i, reward in enumerate(some)]
-    return write(path, [{"prompt_id": key, "step": i % 2, "reward": reward} for key, i, reward in rewards])
+    rows = list[dict[str, Any]]()
+    for key, some in run.items():
+        rows += [{"prompt_id": key, "step": i % 2, "reward": reward} for i, reward in enumerate(some)]
+    return write(path, rows)
 
 
 def counted(runs: list[Run], bar: float) -> dict[str, tuple[int, int]]:
@@ -66,8 +68,8 @@ def test_prompts_are_chosen_by_the_runs_that_have_and_solve_them(seed: int, case
 
 @pytest.mark.parametrize(("now", "other"), [(".jsonl", ".csv"), (".csv", ".jsonl"), (".parquet", ".csv")])
 def test_digits_of_csv_are_numbers(now: str, other: str) -> None:
-    write(f"now{now}", [{"prompt_id": key, "reward": key % 2} for key in (1, 1, 2, 2, 3)])
-    write(f"before{other}", [{"prompt_id": 1, "reward": 1}, {"prompt_id": 2, "reward": 0}])
+    write(f"now{now}", pl.DataFrame({"prompt_id": [1, 1, 2, 2, 3], "reward": [1, 1, 0, 0, 1]}).to_dicts())
+    write(f"before{other}", pl.DataFrame({"prompt_id": [1, 2], "reward": [1, 0]}).to_dicts())
 
     def kept(condition: str) -> set[str]:
         line = f"select now{now} --against before{other} --against old=now{now} -o out.jsonl --force --where"

@@ -18,27 +18,23 @@ from tests.support.jobs import rows_of, write
 Row = dict[str, Any]
 # Letters that JSON escapes, or that are several bytes, are one character each.
 RESPONSES = st.text(alphabet='ab"\\\né😀', min_size=1, max_size=6)
-ROWS = st.lists(
-    st.fixed_dictionaries(
-        {
-            "prompt_id": st.sampled_from("abc"),
-            "reward": st.sampled_from([None, 0.0, 0.5, 1.0]),
-            "response": RESPONSES,
-            "length": st.integers(1, 4),
-        }
-    ),
-    max_size=12,
-)
+ROW = {
+    "prompt_id": st.sampled_from("abc"),
+    "reward": st.sampled_from([None, 0.0, 0.5, 1.0]),
+    "response": RESPONSES,
+    "length": st.integers(1, 4),
+}
+ROWS = st.lists(st.fixed_dictionaries(ROW), max_size=12)
 ALWAYS = [{"prompt_id": "z", "reward": reward, "response": "same", "length": 2} for reward in (0.0, 0.5, 1.0, 1.0)]
 
 
-def shortest(rows: list[Row], bar: float, size: Any, most: int = 1) -> list[int]:
+def shortest(rows: list[Row], bar: float, most: int) -> list[int]:
     """The rows that are kept, by loops: of each group the shortest that are solved, the first in the file of equals."""
     kept = []
     for key in {row["prompt_id"] for row in rows}:
-        of_group = [at for at, row in enumerate(rows) if row["prompt_id"] == key and row["reward"] is not None]
-        solved = [at for at in of_group if rows[at]["reward"] >= bar]
-        kept += sorted(solved, key=lambda at: (size(rows[at]), at))[:most]
+        of_group = [at for at, row in enumerate(rows) if row["prompt_id"] == key]
+        solved = [at for at in of_group if (rows[at]["reward"] or 0) >= bar]
+        kept += sorted(solved, key=lambda at: rows[at]["length"])[:most]
     return sorted(kept)
 
 
@@ -49,9 +45,10 @@ def shortest(rows: list[Row], bar: float, size: Any, most: int = 1) -> list[int]
 def test_the_shortest_that_are_solved_are_kept(by: str, solved_at: float | None, drawn: list[Row], most: int) -> None:
     rows = [*drawn, *ALWAYS]
     frame = pl.DataFrame([{**row, "at": at, "prompt": "p" + row["prompt_id"]} for at, row in enumerate(rows)])
-    size = (lambda row: row["length"]) if by == "length" else (lambda row: len(row["response"]))
-    frame = frame if by == "length" else frame.drop("length")
-    wanted = shortest(rows, 1.0 if solved_at is None else solved_at, size, most)
+    if by == "response":
+        frame = frame.drop("length")
+        rows = [{**row, "length": len(row["response"])} for row in rows]
+    wanted = shortest(rows, solved_at or 1.0, most)
     options: Any = {"pick": "shortest", "per_group": most, "solved_at": solved_at, "group": "prompt_id"}
     assert grpo_cli.select(frame, missing="exclude", **options).frame["at"].to_list() == wanted
     found = grpo_cli.export(frame, "sft", keep_duplicates=True, missing="exclude", **options).frame
@@ -60,11 +57,16 @@ def test_the_shortest_that_are_solved_are_kept(by: str, solved_at: float | None,
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".csv"])
 def test_export_takes_one_of_each_group_and_says_what_it_left_out(suffix: str) -> None:
-    columns = {
-        "prompt_id": [*"aaabba"], "prompt": [*"aaabba"],
-        "response": ["long answer", "short", "no", "x", "yy", "brief"], "reward": [1, 1, 0, 0, 0, 1],
-    }  # fmt: skip
-    path = write(f"x{suffix}", pl.DataFrame(columns).to_dicts())
+    table = b"""\
+prompt_id,prompt,response,reward
+a,a,long answer,1
+a,a,short,1
+a,a,no,0
+b,b,x,0
+b,b,yy,0
+a,a,brief,1
+"""
+    path = write(f"x{suffix}", pl.read_csv(table).to_dicts())
     done = adv(f"export {path} --to sft --pick shortest -o y.jsonl")
     assert [row["completion"] for row in rows_of("y.jsonl")] == ["short"]
     assert "3 rows: not solved: a reward below 1" in done.out
@@ -78,11 +80,10 @@ def test_export_takes_one_of_each_group_and_says_what_it_left_out(suffix: str) -
 
 
 def test_a_length_column_that_is_named_wins() -> None:
-    columns = {"response": ["1", "22", "333"], "cost": [3, 1, 2], "tokens": [1, 2, 3]}
-    frame = pl.DataFrame({"prompt_id": "a", "prompt": "p", "reward": 1, **columns})
+    frame = pl.read_csv(b"prompt_id,prompt,reward,response,cost,tokens\na,p,1,x,3,1\na,p,1,yy,1,2\na,p,1,zzz,2,3\n")
     named: Any = {"pick": "shortest", "length_column": "cost"}
-    assert grpo_cli.export(frame, "sft", **named).frame["completion"].to_list() == ["22"]
-    assert grpo_cli.select(frame, per_group=1, **named).frame["response"].to_list() == ["22"]
+    assert grpo_cli.export(frame, "sft", **named).frame["completion"].to_list() == ["yy"]
+    assert grpo_cli.select(frame, per_group=1, **named).frame["response"].to_list() == ["yy"]
 
 
 def test_conversations_have_a_length_too() -> None:
@@ -101,15 +102,13 @@ def test_without_a_length_and_a_text_it_is_refused() -> None:
 
 
 def test_nothing_is_solved_where_no_reward_is_known() -> None:
-    frame = pl.DataFrame(
-        {"prompt_id": ["a", "a"], "prompt": ["p", "p"], "response": ["x", "y"], "reward": [float("nan")] * 2}
-    )
+    frame = pl.read_csv(b"prompt_id,prompt,response,reward\na,p,x,NaN\na,p,y,NaN\n")
     done = grpo_cli.export(frame, "sft", pick="shortest", missing="exclude")
     assert len(done.frame) == 0
     assert "no record is left" in done.facts["warnings"]
 
 
 def test_solved_at_is_for_the_shortest_and_not_for_the_best() -> None:
-    frame = pl.DataFrame({"prompt_id": ["a"], "prompt": ["p"], "response": ["x"], "reward": [1]})
+    frame = pl.read_csv(b"prompt_id,prompt,response,reward\na,p,x,1\n")
     with pytest.raises(UsageError, match=r"solved_at does not apply to to sft; it is for .* and pick shortest"):
         grpo_cli.export(frame, "sft", solved_at=0.5)
