@@ -20,7 +20,8 @@ SIZE = 8
 def drawn(groups: int, seed: int, kinds: int = 2) -> Any:
     """Rewards with a line for each group: 0 and 1, or more kinds between them."""
     rng = np.random.default_rng(seed)
-    return rng.binomial(kinds - 1, rng.uniform(0.1, 0.9, (groups, 1)), (groups, SIZE)) / (kinds - 1)
+    rates = rng.uniform(0.1, 0.9, (groups, 1))
+    return rng.binomial(kinds - 1, rates, (groups, SIZE)) / (kinds - 1)
 
 
 def centred(rewards: Any) -> Any:
@@ -29,36 +30,35 @@ def centred(rewards: Any) -> Any:
 
 def bfloat16(values: Any) -> Any:
     bits = values.astype(np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    half = 0x7FFF + ((bits >> 16) & 1)
+    return ((bits + half) & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
-def match(rewards: Any, logged: Any) -> Any:
-    frame = pl.DataFrame({
-        "prompt_id": np.repeat(np.arange(len(rewards)), SIZE), "reward": rewards.ravel(), "advantage": logged.ravel(),
-    })  # fmt: skip
-    return grpo_cli.audit(frame, group="prompt_id")["match"]
+def log_of(rewards: Any, logged: Any, **columns: Any) -> pl.DataFrame:
+    keys = np.repeat(np.arange(len(rewards)), SIZE)
+    return pl.DataFrame({"prompt_id": keys, "reward": rewards.ravel(), "advantage": logged.ravel(), **columns})
+
+
+def match(rewards: Any, logged: Any, **columns: Any) -> Any:
+    return grpo_cli.audit(log_of(rewards, logged, **columns), group="prompt_id")["match"]
 
 
 def test_a_row_gives_an_interval_for_its_divisor() -> None:
-    log = Intervals(np.array([0.9, -2.1, -0.1, 0.4, np.nan]), np.array([1.1, -1.9, 0.1, 0.6, np.nan]))
+    low = np.array([0.9, -2.1, -0.1, 0.4, np.nan])
+    high = np.array([1.1, -1.9, 0.1, 0.6, np.nan])
+    log = Intervals(low, high)
     divisors = log.divisors(np.array([1.0, -4.0, 0.0, 0.0, np.nan]))
     # 1 / 1.1 to 1 / 0.9; 4 / 2.1 to 4 / 1.9; any that divides 0; none that makes 0.5 of 0; any without an advantage.
     assert divisors.low == pytest.approx([1 / 1.1, 4 / 2.1, 0.0, np.inf, 0.0])
     assert divisors.high == pytest.approx([1 / 0.9, 4 / 1.9, np.inf, 0.0, np.inf])
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "number"),
-    [
-        (1.999999, 2.000001, 2.0),
-        (1.749995, 1.750005, 1.75),
-        (1.9, 2.1, None),
-        (1.2344999, 1.2345001, None),
-        (0.0, 1.0, None),
-    ],
-)
-def test_a_constant_has_few_digits_for_its_interval(low: float, high: float, number: float | None) -> None:
-    assert shortest(low, high, 3) == number
+def test_a_constant_has_few_digits_for_its_interval() -> None:
+    assert shortest(1.999999, 2.000001, 3) == 2.0
+    assert shortest(1.749995, 1.750005, 3) == 1.75
+    assert shortest(1.9, 2.1, 3) is None
+    assert shortest(1.2344999, 1.2345001, 3) is None
+    assert shortest(0.0, 1.0, 3) is None
 
 
 @pytest.mark.parametrize("constant", some([0.4713, 0.4702, 0.50431, 0.38122, 0.61017, 0.4966], 6))
@@ -78,25 +78,29 @@ def test_eighths_are_exact_and_not_rounded_to_16_bits(seed: int) -> None:
     assert found["tolerance"] == 2e-5
 
 
-@pytest.mark.parametrize(("third", "missed"), [(0.5, 0.2), (1 + 2e-5, 0), (np.nan, 0)])
-def test_values_that_rounding_may_have_told_apart_are_one(third: float, missed: float) -> None:
+def beyond_two_values(third: float) -> float:
     table = pl.DataFrame({"group": [0, 0, 1, 0, 1], "reward.0": [0.0, 1.0, 0.0, 1.0, 1.0]})
-    log = Log.of(table, np.array([0.0, 1.0, 7.0, third, 8.0]))
-    assert log.beyond_two_values == missed
+    return Log.of(table, np.array([0.0, 1.0, 7.0, third, 8.0])).beyond_two_values
 
 
-STDS = {
-    "group": lambda r, ddof: r.std(axis=1, ddof=ddof, keepdims=True),
-    "batch": lambda r, ddof: r.std(ddof=ddof),
-}
+def test_values_that_rounding_may_have_told_apart_are_one() -> None:
+    assert beyond_two_values(0.5) == 0.2
+    assert beyond_two_values(1 + 2e-5) == 0
+    assert beyond_two_values(np.nan) == 0
 
 
-@pytest.mark.parametrize(("level", "ddof", "rounded"), some(product(STDS, [0, 1], [np.float16, bfloat16]), 3))
+def float16(values: Any) -> Any:
+    return values.astype(np.float16).astype(np.float32)
+
+
+AXES = {"group": 1, "batch": None}
+
+
+@pytest.mark.parametrize(("level", "ddof", "rounded"), some(product(AXES, [0, 1], [float16, bfloat16]), 3))
 def test_zeros_and_ones_are_enough_to_name_a_log_of_16_bits(level: str, ddof: int, rounded: Any) -> None:
     rewards = drawn(9, 3)
-    logged = centred(rewards) / (STDS[level](rewards, ddof) + 1e-6)
-    logged = rounded(logged).astype(np.float32) if rounded is bfloat16 else logged.astype(rounded).astype(np.float32)
-    found = match(rewards, logged)
+    std = rewards.std(axis=AXES[level], ddof=ddof, keepdims=True)
+    found = match(rewards, rounded(centred(rewards) / (std + 1e-6)))
     assert found["verdict"] == "match"
     assert found["factor"] == 1
     assert found["plan"]["divisor"]["level"] == level
@@ -108,11 +112,7 @@ def test_the_std_of_a_large_batch_is_named_beside_lengths_that_other_methods_rea
     """REINFORCE++ with a baseline begins as GRPO does, and has no scale of the batch."""
     rewards = drawn(520, 5, kinds=1000)
     logged = bfloat16(centred(rewards) / (rewards.std(ddof=1) + 1e-4))
-    frame = pl.DataFrame({
-        "prompt_id": np.repeat(np.arange(520), SIZE), "reward": rewards.ravel(), "advantage": logged.ravel(),
-        "length": np.random.default_rng(6).integers(20, 900, rewards.size),
-    })  # fmt: skip
-    found = grpo_cli.audit(frame, group="prompt_id")["match"]
+    found = match(rewards, logged, length=np.random.default_rng(6).integers(20, 900, rewards.size))
     assert found["verdict"] == "match"
     assert found["plan"]["divisor"]["level"] == "batch"
 
@@ -136,15 +136,15 @@ def test_facts_of_a_large_log_are_those_of_all_its_rows(groups: int, kinds: int)
 def test_a_large_log_of_a_method_that_reads_the_order_of_rows_is_measured_on_all_of_them() -> None:
     """A running mean of the rewards of its group before it: groups of the same rewards have other advantages."""
     rewards = drawn(600, 8)
-    keys = np.repeat(np.arange(len(rewards)), SIZE)
-    frame = pl.DataFrame({"prompt_id": keys, "reward": rewards.ravel()})
-    given = grpo_cli.advantages(frame, method="kalman", group="prompt_id")
-    facts = grpo_cli.audit(frame.with_columns(advantage=given), group="prompt_id", method="kalman")
+    frame = log_of(rewards, rewards).drop("advantage")
+    options: Any = {"method": "kalman", "group": "prompt_id"}
+    frame = frame.with_columns(advantage=grpo_cli.advantages(frame, **options))
+    facts = grpo_cli.audit(frame, **options)
     assert facts["claim"]["mismatched_rows"] == 0
     assert facts["match"]["mismatched_rows"] == 0
     turned = np.r_[0 : 400 * SIZE, 401 * SIZE - 1 : 400 * SIZE - 1 : -1, 401 * SIZE : len(frame)]
-    logged = frame.with_columns(advantage=given)[turned]
-    right = grpo_cli.advantages(logged.drop("advantage"), method="kalman", group="prompt_id")
-    wrong = int(((right - logged["advantage"]).abs() > 1e-6).sum())
-    assert wrong > 0
-    assert grpo_cli.audit(logged, group="prompt_id", method="kalman")["claim"]["mismatched_rows"] == wrong
+    logged = frame[turned]
+    right = grpo_cli.advantages(logged.drop("advantage"), **options)
+    off = (right - logged["advantage"]).abs() > 1e-6
+    assert off.any()
+    assert grpo_cli.audit(logged, **options)["claim"]["mismatched_rows"] == off.sum()
