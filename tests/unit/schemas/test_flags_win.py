@@ -20,7 +20,7 @@ from grpo_cli.runs.asked import binding_of
 from grpo_cli.schemas.table import schemas
 from tests.support.command import adv
 from tests.support.drawn import paired, some
-from tests.support.jobs import compute, near, rows_of
+from tests.support.jobs import look, near, refused, rows_of
 from tests.support.schema_files import WRITERS, Written
 
 # What is left of each schema's key where --group-within says in what it is unique: no step, no run, no file.
@@ -148,18 +148,17 @@ def test_the_numbers_of_map_win_over_those_of_a_schema(name: str, flags: dict[st
     for letter in ",".join(letters).split(","):
         text, number = letter.split("=")
         numbers[of_schema[text]] = float(number)
-    options = {**written.flags, **flags, "dry_run": True, "missing": "exclude"}
-    usual = compute(written.path, **options).scored.frame[".reward"].to_list()
-    named = compute(written.path, **options, map=letters).scored.frame[".reward"].to_list()
+    options = {**written.flags, **flags, "missing": "exclude"}
+    usual = look(written.path, **options).scored.frame[".reward"].to_list()
+    named = look(written.path, **options, map=letters).scored.frame[".reward"].to_list()
     assert named == near([numbers[reward] for reward in usual])
     if name == "inspect":
         assert named == [5.0, -1.0, 2.0, None]
 
 
 def test_a_letter_that_map_does_not_name_is_refused() -> None:
-    written = WRITERS["inspect"](Path())
-    with pytest.raises(DataError, match="is 'I', which --map does not name"):
-        compute(written.path, dry_run=True, map=["C=5", "P=2"])
+    path = WRITERS["inspect"](Path()).path
+    assert "is 'I', which --map does not name" in refused(path, map=["C=5", "P=2"])
 
 
 def test_the_id_of_a_rollout_that_is_named_wins_over_the_one_before_it_in_the_schema() -> None:
@@ -168,11 +167,11 @@ def test_the_id_of_a_rollout_that_is_named_wins_over_the_one_before_it_in_the_sc
         '{"group_index": 0, "index": %d, "rollout_id": %d, "prompt": "p", "response": "r", "reward": %d, '
         '"response_length": 1, "label": "", "status": "completed", "metadata": {}, "tokens": [1]}\n'
     )
-    path = Path("rows.jsonl")
-    path.write_text("".join(row % (at, at // 2, at // 2) for at in range(4)))
-    assert compute(path, dry_run=True, schema="slime").facts["rollouts"] == 2
-    assert compute(path, dry_run=True, schema="slime", rollout="rollout_id").facts["rollouts"] == 2
-    assert compute(path, dry_run=True, schema="slime", rollout="index").facts["rollouts"] == 4
+    lines = [row % (at, at // 2, at // 2) for at in range(4)]
+    Path("rows.jsonl").write_text("".join(lines))
+    assert look("rows.jsonl", schema="slime").facts["rollouts"] == 2
+    assert look("rows.jsonl", schema="slime", rollout="rollout_id").facts["rollouts"] == 2
+    assert look("rows.jsonl", schema="slime", rollout="index").facts["rollouts"] == 4
 
 
 # --- one prompt whose rows are spread over steps -----------------------------------------------------------------
@@ -202,8 +201,8 @@ SPREAD = {
 
 @pytest.mark.parametrize("name", SPREAD)
 def test_rows_of_several_steps_are_one_group_with_group_within_input(name: str) -> None:
-    Path("rows.jsonl").write_text(SPREAD[name])
     path = "rows.jsonl"
+    Path(path).write_text(SPREAD[name])
     options = f"--schema {name} --group-within input"
     wanted = near([HALF, -HALF, HALF, -HALF])
     assert [row["mine"] for row in adv(f"compute {path} {options} --column mine -o - -q").rows] == wanted
@@ -229,5 +228,5 @@ def test_blocks_within_a_column_end_with_their_file_as_well() -> None:
     text = '{"step": 1, "reward": 0}\n{"step": 2, "reward": 1}\n{"step": 1, "reward": 2}\n{"step": 2, "reward": 3}\n'
     Path("a.jsonl").write_text(text)
     Path("b.jsonl").write_text(text)
-    found = compute("a.jsonl", "b.jsonl", dry_run=True, group_size=2, group_within="step")
+    found = look("a.jsonl", "b.jsonl", group_size=2, group_within="step")
     assert found.narrow.table["group"].to_list() == [0, 1, 0, 1, 2, 3, 2, 3]

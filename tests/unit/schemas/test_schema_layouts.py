@@ -71,10 +71,12 @@ def test_an_array_under_the_name_of_lines_stays_an_array() -> None:
 @pytest.mark.parametrize("suffix", [".json.gz", ".json"])
 def test_a_packed_array_is_read_and_written_packed(suffix: str) -> None:
     path = Path(f"a{suffix}")
-    path.write_bytes(gzip.compress(json.dumps(ROWS, indent=1).encode()))
+    text = json.dumps(ROWS, indent=1).encode()
+    path.write_bytes(gzip.compress(text))
     (out,) = compute(path, method="rloo").facts["outputs"]
-    raw = Path(out).read_bytes()
-    text = gzip.decompress(raw) if suffix.endswith(".gz") else raw
+    text = Path(out).read_bytes()
+    if suffix == ".json.gz":
+        text = gzip.decompress(text)
     assert advantages(json.loads(text)) == RLOO
 
 
@@ -206,10 +208,6 @@ WIDE = listed(FORMATS["jsonl"], ("rewards",), keys_too=False)
 number = st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-2, 2) | st.sampled_from(["1", "0.5", " 2 "])
 
 
-def plain(value: Any) -> float | None:
-    return None if value is None else float(value)
-
-
 @given(st.lists(st.none() | st.lists(number, max_size=4), min_size=1, max_size=6))
 def test_lists_become_rows_and_new_columns_become_lists_of_the_same_lengths(rewards: list[Any]) -> None:
     flat = [(i, x) for i, values in enumerate(rewards) for x in values or ()]
@@ -222,14 +220,15 @@ def test_lists_become_rows_and_new_columns_become_lists_of_the_same_lengths(rewa
     scanned = WIDE.scan(source, [Field("k", "key"), Field("rewards", "number"), Field("@parent", "key")])
     found = scanned.frame
     assert found["k"].to_list() == found["@parent"].to_list() == [i for i, _ in flat]
-    assert found["rewards"].to_list() == [plain(x) for _, x in flat]
+    assert found["rewards"].to_list() == [None if x is None else float(x) for _, x in flat]
     added = pl.DataFrame({"a": pl.Series(range(len(flat)), dtype=pl.Float64)})
     weaving = inserting(added)
     records = WIDE.records(source, scanned.index, weaving).added
     assert records.equals(WIDE.records(source, None, weaving).added)
     lists = records["a"].to_list()
     for values, of_record in zip(lists, rewards, strict=True):
-        assert (None if values is None else len(values)) == (None if of_record is None else len(of_record))
+        assert (values is None) == (of_record is None)
+        assert len(values or ()) == len(of_record or ())
     assert [x for values in lists for x in values or ()] == added["a"].to_list()
 
 
