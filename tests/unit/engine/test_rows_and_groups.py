@@ -38,16 +38,15 @@ def table(rows: Sequence[tuple[int, float | None]], batches: Sequence[int] | Non
     """A narrow table; groups get codes in order of first appearance."""
     numbers: dict[int, int] = {}
     codes = [numbers.setdefault(group, len(numbers)) for group, _ in rows]
-    batch = [0] * len(rows) if batches is None else [batches[code] for code in codes]
-    keys = {"group": codes, "batch": batch}
-    return pl.DataFrame(keys, schema=dict.fromkeys(keys, pl.UInt32)).with_columns(
-        pl.Series("reward.0", [reward for _, reward in rows], dtype=pl.Float64)
-    )
+    batch = [0 if batches is None else batches[code] for code in codes]
+    rewards = [reward for _, reward in rows]
+    types = {"group": pl.UInt32, "batch": pl.UInt32, "reward.0": pl.Float64}
+    return pl.DataFrame([codes, batch, rewards], schema=types)
 
 
 def bits(scored: Scored) -> list[tuple[Any, ...]]:
     """Every answer of every row, numbers by their bits."""
-    found = scored.frame.select(*OF_ROWS, *OF_GROUPS).with_columns(pl.col(".status").cast(pl.String))
+    found = scored.frame.select(*OF_ROWS, *OF_GROUPS).cast({".status": pl.String})
     return [tuple(struct.pack("d", x) if isinstance(x, float) else x for x in row) for row in found.rows()]
 
 
@@ -63,8 +62,10 @@ ALONE = [
 def full(size: int, groups: int) -> pl.DataFrame:
     """A narrow table with all roles, rewards of many digits, and groups of several sizes, one after the other."""
     rng = np.random.default_rng(3)
-    codes = np.unique(np.sort(rng.integers(0, groups, size)), return_inverse=True)[1]
-    reward = np.where(rng.random(size) < 0.5, rng.normal(size=size), rng.integers(0, 2, size))
+    drawn = np.sort(rng.integers(0, groups, size))
+    codes = np.unique(drawn, return_inverse=True)[1]
+    is_long = rng.random(size) < 0.5
+    reward = np.where(is_long, rng.normal(size=size), rng.integers(0, 2, size))
     keys = {
         "group": codes.astype(np.uint32),
         "batch": np.zeros(size, np.uint32),
@@ -81,9 +82,10 @@ def advantages_by_row(plan: Plan, parts: Sequence[pl.DataFrame], piece: int = PI
     for part in parts:
         codes = part["group"].cast(pl.String).cast(pl.Categorical(pl.Categories.random())).to_physical()
         numbered = part.with_columns(group=codes.cast(pl.UInt32))  # in order of first appearance, as the reading does
+        needed = numbered.drop({"length", "baseline", "logprob", "references"} - {*plan.needs})
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(column_stats, "PIECE", piece)
-            scored = score(plan, numbered.drop({"length", "baseline", "logprob", "references"} - {*plan.needs})).frame
+            scored = score(plan, needed).frame
         found.append(scored.select("row", ".advantage", ".mean", ".std"))
     return pl.concat(found).sort("row").drop("row").to_numpy().tobytes()
 
@@ -120,7 +122,8 @@ def test_rows_in_any_order_parts_and_pieces_have_the_same_bits(method: str) -> N
     wanted = advantages_by_row(plan, [together])
     rng = np.random.default_rng(4)
     groups = rng.permutation(together["group"].n_unique())
-    permuted = together[np.argsort(groups[together["group"].to_numpy()], kind="stable")]
+    numbers = groups[together["group"].to_numpy()]
+    permuted = together[np.argsort(numbers, kind="stable")]
     place = together.select(pl.int_range(pl.len()).over("group")).to_series().to_numpy()
     interleaved = together[np.argsort(place, kind="stable")]
     places = np.argsort(rng.permutation(together["group"].to_numpy()), kind="stable")
@@ -129,8 +132,10 @@ def test_rows_in_any_order_parts_and_pieces_have_the_same_bits(method: str) -> N
         assert advantages_by_row(plan, [layout]) == wanted
     cuts = [together.filter(pl.col("group").is_between(low, low + 9)) for low in range(0, 60, 10)]
     assert advantages_by_row(plan, cuts) == wanted
-    assert advantages_by_row(plan, [together.filter(pl.col("group") % 2 == odd) for odd in (0, 1)]) == wanted
-    assert advantages_by_row(plan, [interleaved], 97) == advantages_by_row(plan, [together], 97) == wanted
+    is_odd = pl.col("group") % 2 == 1
+    assert advantages_by_row(plan, [together.filter(~is_odd), together.filter(is_odd)]) == wanted
+    assert advantages_by_row(plan, [interleaved], 97) == wanted
+    assert advantages_by_row(plan, [together], 97) == wanted
 
 
 @pytest.mark.parametrize(
@@ -169,7 +174,7 @@ def test_contiguous_groups_of_one_size_have_the_bits_of_a_plain_loop(
     rewards = rng.standard_normal(len(codes)) * 10.0 ** rng.integers(-8, 9, len(codes))
     rewards[rng.random(len(codes)) < 0.01] = -0.0
     rewards[: len(codes) // 9 : 29] = math.nan
-    values = pl.concat([pl.Series(rewards[:77]), pl.Series(rewards[77:])], rechunk=False)
+    values = pl.Series(rewards[:77]).append(pl.Series(rewards[77:]))
     found = base_quantities(codes, values, len(sizes))
     for code in range(len(sizes)):
         line = [float(found[name][code]) for name in ("min", "max", "mean_d", "squares")]

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
+import grpo_cli
 from grpo_cli.engine.estimators.registry import ESTIMATORS, Estimator
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.presets import preset
-from grpo_cli.engine.score import score
 from grpo_cli.errors import PluginError
 from grpo_cli.render import methods, plan_text
-from tests.support.battery import Row, advantages, narrow
+from tests.support.battery import Row, advantages
+from tests.support.jobs import frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,8 @@ def paragraphs(name: str) -> list[str]:
 
 
 def of(rewards: Sequence[float], method: str, settings: dict[str, Any] | None = None) -> list[float | None]:
-    return advantages([Row(group="a", reward=r) for r in rewards], {"estimator.name": method, **(settings or {})})
+    rows = [Row("a", reward) for reward in rewards]
+    return advantages(rows, {"estimator.name": method, **(settings or {})})
 
 
 def shown(name: str) -> str:
@@ -59,16 +60,19 @@ def test_a_method_is_shown_as_sentence_formula_limits_and_source(name: str) -> N
 def test_the_formula_that_is_shown_is_the_one_of_the_docstring(name: str) -> None:
     formula = [line.strip() for line in paragraphs(name)[1].splitlines()]
     text = shown(name)
-    assert all(line in text for line in formula)
+    for line in formula:
+        assert line in text
     assert methods.as_dict(name)["formula"] == "; ".join(line.rstrip(",;") for line in formula)
 
 
-@pytest.mark.parametrize("name", [name for name, row in ESTIMATORS.items() if not row.about and name != "expression"])
+COMPUTED = [name for name, row in ESTIMATORS.items() if not row.about and "none" in row.scales]
+
+
+@pytest.mark.parametrize("name", [name for name in COMPUTED if name != "expression"])
 def test_what_is_computed_is_shown_with_the_formula_of_the_function(name: str) -> None:
-    if "none" in ESTIMATORS[name].scales:
-        plan = Plan.of({"estimator.name": name, "divisor.level": "none"})
-        formula = [line.strip() for line in paragraphs(name)[1].splitlines()]
-        assert [line for line in plan_text.describe(plan) if line in formula] == formula
+    plan = Plan.of({"estimator.name": name, "divisor.level": "none"})
+    formula = [line.strip() for line in paragraphs(name)[1].splitlines()]
+    assert [line for line in plan_text.describe(plan) if line in formula] == formula
 
 
 # --- that they are true ----------------------------------------------------------------------------------
@@ -83,21 +87,21 @@ def test_the_level_of_the_baseline_that_is_called_the_default_is_the_default(nam
 
 @pytest.mark.parametrize("method", ["unlikeliness", "length-penalty"])
 def test_a_group_of_equal_rewards_that_are_shaped_by_another_column_is_not_said_to_get_0(method: str) -> None:
-    rows = [Row(group="a", reward=1.0, length=n, logprob=-0.1 * n) for n in (1, 2, 4)]
+    rows = [Row("a", 1.0, length=n, logprob=-0.1 * n) for n in (1, 2, 4)]
     assert 0.0 not in advantages(rows, {"estimator.name": method})
     assert methods._properties(ESTIMATORS[method])[0] == "a group whose shaped rewards are equal gets 0"
 
 
 def test_a_row_that_is_neither_0_nor_1_keeps_its_reward_under_passk() -> None:
-    for others, k in (([1.0, 0.0, 0.0], 2), ([1.0, 1.0, 1.0], 2), ([1.0, 0.0, 1.0], 9)):
-        assert of([0.25, *others], "passk", {"estimator.k": k})[0] == 0.25
+    assert of([0.25, 1.0, 0.0, 0.0], "passk", {"estimator.k": 2})[0] == 0.25
+    assert of([0.25, 1.0, 1.0, 1.0], "passk", {"estimator.k": 2})[0] == 0.25
+    assert of([0.25, 1.0, 0.0, 1.0], "passk", {"estimator.k": 9})[0] == 0.25
     assert of([0.5, 1.0, 0.0], "passk")[1:] == of([0.0, 1.0, 0.0], "passk")[1:]
 
 
 def test_singletons_and_constant_groups_of_gdpo_get_exactly_0() -> None:
-    keys = "aaabccdddee"
     rewards = [0.1, 0.7, 0.3, 1.0, 0.2, 0.9, 0.35, 0.31, 0.8, 0.5, 0.5]
-    got = advantages([Row(key, reward) for key, reward in zip(keys, rewards, strict=True)], {"estimator.name": "gdpo"})
+    got = grpo_cli.advantages(frame(rewards, [*"aaabccdddee"]), method="gdpo").to_list()
     assert got[3] == 0.0
     assert got[9:] == [0.0, 0.0]
 
@@ -116,8 +120,7 @@ def test_whitening_takes_away_a_mean_that_is_more_than_rounding(*, divide: bool)
 )
 def test_a_batch_of_one_row_has_no_std_in_roll(name: str, of_one_row: str) -> None:
     """torch's std of one value is NaN; the running one divides by infinity."""
-    got = score(preset(name).plan, narrow([Row(group="a", reward=2.0)]).drop("rollout", "role")).frame[".advantage"]
-    assert str(got.item()) == of_one_row
+    assert str(grpo_cli.advantages(frame([2.0]), preset=name).item()) == of_one_row
 
 
 def test_the_other_limits_that_methods_name_are_true() -> None:
