@@ -72,7 +72,8 @@ def rows(groups: Groups, advantages: Groups, stored: Any = np.float32, **columns
 
 def with_keys(frame: pl.DataFrame, group_of: Callable[[int], int]) -> pl.DataFrame:
     """Other keys for the forty groups of eight."""
-    return frame.with_columns(prompt_id=pl.Series([f"p{group_of(row // 8)}" for row in range(len(frame))]))
+    keys = [f"p{group_of(row // 8)}" for row in range(len(frame))]
+    return frame.with_columns(pl.Series("prompt_id", keys))
 
 
 def found(frame: pl.DataFrame, column: str | None = None, **options: Any) -> Any:
@@ -134,7 +135,8 @@ def test_the_spread_and_the_epsilon_of_a_group_are_found(epsilon: float, ddof: i
 
 @pytest.mark.parametrize("stored", [np.float64, np.float32])
 def test_an_epsilon_under_the_root_is_found_and_its_option_named(stored: Any) -> None:
-    frame = rows(GROUPS, centred(GROUPS) / np.sqrt(std(GROUPS) ** 2 + 1e-5), stored)
+    divisor = np.sqrt(std(GROUPS) ** 2 + 1e-5)
+    frame = rows(GROUPS, centred(GROUPS) / divisor, stored)
     assert found(frame)["match"]["verdict"] == "match"
     assert "scale group, epsilon 0 (--set divisor.inside=1e-05), ddof 1" in said(frame)
     claim = "--epsilon 0 --set divisor.inside=1e-05"
@@ -151,19 +153,19 @@ def test_numbers_with_the_digits_of_float64_must_match_to_1e_6() -> None:
     assert match_of(groups, logged, np.float64, **KEY)["verdict"] != "match"
 
 
-@pytest.mark.parametrize(
-    "rounded",
-    [lambda r: np.round(r, 6), lambda r: np.round(40 * r, 4), lambda r: (5 + 0.3 * r).astype(np.float32).astype(float)],
-)
-def test_rewards_that_were_rounded_in_the_log_explain_its_advantages(rounded: Callable[[Groups], Groups]) -> None:
+def test_rewards_that_were_rounded_in_the_log_explain_its_advantages() -> None:
     exact = np.random.default_rng(1).random((40, 8))
-    assert match_of(rounded(exact), standard(exact, 0.0), np.float64)["verdict"] == "match"
+    logged = standard(exact, 0.0)
+    in_float32 = (5 + 0.3 * exact).astype(np.float32)
+    for rounded in (exact.round(6), (40 * exact).round(4), in_float32.astype(float)):
+        assert match_of(rounded, logged, np.float64)["verdict"] == "match"
 
 
 @pytest.mark.parametrize(("ddof", "size"), some(product([0, 1], [40, 520]), 3))
 def test_the_spread_of_a_batch_is_found(ddof: int, size: int) -> None:
     groups = drawn(size, 8)
-    match = match_of(groups, centred(groups) / (groups.std(ddof=ddof) + 1e-4))
+    spread = groups.std(ddof=ddof) + 1e-4
+    match = match_of(groups, centred(groups) / spread)
     divisor = match["plan"]["divisor"]
     assert match["mismatched_rows"] == 0
     assert divisor["level"] == "batch"
@@ -189,7 +191,8 @@ def test_a_key_that_returns_in_every_step_is_found_without_a_flag() -> None:
 
 
 def test_a_key_that_was_sampled_twice_is_cut_into_blocks() -> None:
-    facts = found(with_keys(rows(GROUPS, centred(GROUPS)), lambda k: k // 2 if k < 4 else k))
+    frame = rows(GROUPS, centred(GROUPS))
+    facts = found(with_keys(frame, lambda k: k // 2 if k < 4 else k))
     assert facts["match"]["mismatched_rows"] == 0
     assert facts["groups"] == 40
     assert "--group-size 8" in str(facts["notes"])
@@ -260,7 +263,9 @@ def test_a_key_with_half_a_group_more_rows_is_not_called_sampled_twice() -> None
 
 @pytest.mark.parametrize(("value", "cause"), [(-0.0003, "rounding"), (-0.0008, "unexplained")])
 def test_a_constant_group_may_be_as_far_from_0_as_float32_leaves_it(value: float, cause: str) -> None:
-    facts = found(rows([*GROUPS, [0.35] * 8], [*STANDARD, [value] * 8]), **KEY)
+    groups = [*GROUPS, [0.35] * 8]
+    logged = [*STANDARD, [value] * 8]
+    facts = found(rows(groups, logged), **KEY)
     assert causes(facts) == [f"{cause}: 1, 8"]
 
 
@@ -311,7 +316,8 @@ def test_values_that_stop_at_one_end_are_a_cause_and_one_value_beyond_the_end_of
     assert cause.startswith("clipped: ")
     assert facts["match"]["plan"]["divisor"]["epsilon"] == 1e-4
     second, largest = np.sort(STANDARD.ravel())[-2:]
-    facts = found(rows(GROUPS, np.minimum(STANDARD, (second + largest) / 2)), **KEY)
+    cut = np.minimum(STANDARD, (second + largest) / 2)
+    facts = found(rows(GROUPS, cut), **KEY)
     assert facts["match"]["mismatched_rows"] == 1
     assert "clipped" not in str(causes(facts))
 
@@ -341,15 +347,18 @@ NEMO_RL = (
 
 def test_the_dump_of_nemo_rl_leads_back_to_its_preset() -> None:
     logged = table("expected", TABLE)["nemo_rl.grpo"]
-    lines = [NEMO_RL % (reward, a, a) for reward, a in zip(table("tables", TABLE)["reward"], logged, strict=True)]
+    rewards = table("tables", TABLE)["reward"]
+    lines = [NEMO_RL % (reward, a, a) for reward, a in zip(rewards, logged, strict=True)]
     Path("train_data_step5.jsonl").write_text("".join(lines))
     done = adv("audit train_data_step5.jsonl --group-size 8 --json")
     assert json.loads(done.out)["match"]["preset_names"][0] == "nemo-rl-grpo"
 
 
 def test_tokens_of_one_row_that_differ_are_named_in_a_dump_of_nemo_rl_as_well() -> None:
-    lines = NEMO_RL % (0, -1, -1) + NEMO_RL % (1, 1, 1) + NEMO_RL % (0, 0.5, -0.5) + NEMO_RL % (1, 1, 1)
-    Path("train_data_step5.jsonl").write_text(lines)
+    failed = NEMO_RL % (0, -1, -1)
+    solved = NEMO_RL % (1, 1, 1)
+    odd = NEMO_RL % (0, 0.5, -0.5)
+    Path("train_data_step5.jsonl").write_text(failed + solved + odd + solved)
     done = adv("audit train_data_step5.jsonl --group-size 4")
     assert "train_data_step5.jsonl:3, rollout 1: advantages has different values for the tokens of one row" in done.err
 
@@ -406,11 +415,11 @@ def test_the_command_prints_the_match_and_obeys_the_gate() -> None:
 
 
 def test_a_tool_whose_table_it_is_comes_first_with_its_options() -> None:
-    frame = rows(GROUPS, centred(GROUPS) / (GROUPS.std(ddof=1) + 1e-4))
-    frame.select(
-        pl.lit(1).alias("step"), pl.col("prompt_id").alias("prompt"), pl.lit("text").alias("completion"),
-        pl.col("reward").alias("accuracy_reward"), "advantage",
-    ).write_parquet("completions_1.parquet")  # fmt: skip
+    divisor = GROUPS.std(ddof=1) + 1e-4
+    frame = rows(GROUPS, centred(GROUPS) / divisor)
+    frame = frame.rename({"prompt_id": "prompt", "reward": "accuracy_reward"})
+    completions = frame.select("prompt", "accuracy_reward", "advantage", step=1, completion=pl.lit("text"))
+    completions.write_parquet("completions_1.parquet")
     assert "matches trl-grpo --scale batch" in adv("audit completions_1.parquet").out
 
 
@@ -479,7 +488,8 @@ ENDS = [(-0.4, 1.8), (-1.0, 1.0), (-0.13, 0.07), (0.25, 0.5)]
 def test_a_value_for_each_reward_is_no_clip(ends: tuple[float, float], size: int) -> None:
     low, high = ends
     groups = solved(*(k % (size + 1) for k in range(20)), 1, 1, 1, size=size)
-    facts = found(rows(groups, np.where(groups == 1, high, low)), **KEY)
+    logged = np.where(groups == 1, high, low)
+    facts = found(rows(groups, logged), **KEY)
     assert facts["match"]["verdict"] not in {"match", "noise"}
     assert facts["match"]["constants"] == 0
     assert "clipped" not in str(causes(facts))
@@ -491,7 +501,8 @@ def test_a_value_of_its_own_for_each_kind_of_group_is_no_clip(seed: int) -> None
     low = np.round(draw.uniform(-2, 0, 9), 2)
     high = np.round(draw.uniform(0, 2, 9), 2)
     kind = MIXED.sum(axis=1, keepdims=True).astype(int)
-    facts = found(rows(MIXED, np.where(MIXED == 1, high[kind], low[kind])), **KEY)
+    logged = np.where(MIXED == 1, high[kind], low[kind])
+    facts = found(rows(MIXED, logged), **KEY)
     assert facts["match"]["verdict"] in NO_FORMULA
     assert facts["headline"] is None
     assert facts["match"]["constants"] == 0
@@ -506,8 +517,8 @@ def test_a_clip_that_different_values_inside_show_is_named(
 ) -> None:
     match = match_of(groups, formula(groups).clip(low, high))
     assert match["verdict"] == "match"
-    clips = [(op["lo"], op["hi"]) for op in match["plan"]["post"] if op["op"] == "clip"]
-    assert clips == [pytest.approx((low, high))]  # no wider one of a preset before it
+    (clip,) = match["plan"]["post"]  # no wider one of a preset before it
+    assert clip == {"op": "clip", "lo": pytest.approx(low), "hi": pytest.approx(high)}
     assert match["constants"] == (1 if low == -high else 2)
     assert match["plan"]["divisor"]["epsilon"] == 1e-4 or formula is centred
 
@@ -584,7 +595,8 @@ WEIGHTS = [(1.0, 0.2), (0.7, 0.3), (1.0, -0.5)]
 
 @pytest.mark.parametrize(("made", "weights"), some(product([standard, centred], WEIGHTS), 5))
 def test_weights_of_two_rewards_are_solved(made: Callable[[Groups], Groups], weights: tuple[float, float]) -> None:
-    frame = rows(GROUPS, made(weights[0] * GROUPS + weights[1] * SECOND), second=SECOND.ravel())
+    summed = weights[0] * GROUPS + weights[1] * SECOND
+    frame = rows(GROUPS, made(summed), second=SECOND.ravel())
     match = found(frame, reward=["reward", "second"])["match"]
     assert match["verdict"] == "match"
     first = match["weights"]["reward"]
@@ -613,7 +625,8 @@ def test_rloo_over_a_whole_step_or_the_whole_input_is_found(unit: str, *, same_k
 @pytest.mark.parametrize(("kind", "by"), some(product(["decimals", "zeros and ones"], [1, -1, 8]), 2))
 def test_advantages_of_other_rows_are_the_headline(kind: str, by: int) -> None:
     groups, logged = (GROUPS, STANDARD) if kind == "decimals" else (MIXED, centred(MIXED))
-    facts = found(rows(groups, np.roll(logged.ravel(), by).reshape(-1, 8)))
+    moved = np.roll(logged.ravel(), by)
+    facts = found(rows(groups, moved.reshape(-1, 8)))
     (cause,) = causes(facts)
     assert cause.startswith("shift: ")
     assert facts["headline"].startswith(f"shifted by {abs(by)} row")
@@ -635,21 +648,24 @@ def test_groups_that_were_cut_are_the_headline(sizes: tuple[int, int], made: Cal
     kept, whole = sizes
     draw = np.random.default_rng(3)
     groups = draw.binomial(1, draw.random((60, 1)), (60, whole))
-    facts = found(rows(groups[:, :kept], made(groups)[:, :kept]), **KEY)
+    logged = made(groups)
+    facts = found(rows(groups[:, :kept], logged[:, :kept]), **KEY)
     assert facts["headline"].startswith(f"groups were cut to {kept} of {whole}: ")
 
 
 @pytest.mark.parametrize("share", some([0.5, 0.25, 0.9], 3))
 def test_another_baseline_of_the_rows_that_are_here_is_no_cut(share: float) -> None:
     groups = np.vstack([MIXED, MIXED[::-1]])
-    assert found(rows(groups, groups - share * mean(groups)), **KEY)["headline"] is None
+    frame = rows(groups, groups - share * mean(groups))
+    assert found(frame, **KEY)["headline"] is None
 
 
 def test_a_length_penalty_is_the_headline_and_a_length_that_goes_with_nothing_is_none() -> None:
     draw = np.random.default_rng(5)
     groups = np.vstack([MIXED] * 3)
     lengths = draw.integers(100, 2000, groups.shape).astype(float)
-    facts = found(rows(groups, centred(groups - lengths / 3000), completion_length=lengths.ravel()))
+    penalised = centred(groups - lengths / 3000)
+    facts = found(rows(groups, penalised, completion_length=lengths.ravel()))
     assert facts["headline"] == (
         "a length penalty: in all 6 groups of equal rewards that differ, the advantages fall with the length"
     )
@@ -752,8 +768,10 @@ def test_a_weight_of_the_group_that_is_none_of_these_is_not_named() -> None:
 @pytest.mark.parametrize("reward", some([None, np.nan, np.inf], 3))
 def test_a_row_without_a_reward_hides_no_weight_of_the_group(reward: float | None) -> None:
     frame = rows(WEIGHTED, peak(WEIGHTED) * centred(WEIGHTED))
-    without = frame[-1:].with_columns(reward=pl.lit(reward, pl.Float64), advantage=pl.lit(None, pl.Float32))
-    match = found(pl.concat([frame, without]), missing="exclude", **KEY)["match"]
+    frame = pl.concat([frame, frame[-1:]])
+    frame[-1, "reward"] = reward
+    frame[-1, "advantage"] = None
+    match = found(frame, missing="exclude", **KEY)["match"]
     assert match["mismatched_rows"] == 0
     assert match["plan"]["weight"]["by"] == "peak"
 
@@ -837,7 +855,8 @@ def test_a_rule_that_some_rows_decide_is_printed(group: str, options: str, rule:
 
 
 def test_a_formula_whose_epsilon_the_rows_leave_open_is_tied_once_with_all_its_options() -> None:
-    facts = found(rows(MIXED, centred(MIXED) / np.maximum(std(MIXED, ddof=0), 1e-9)))
+    divisor = np.maximum(std(MIXED, ddof=0), 1e-9)
+    facts = found(rows(MIXED, centred(MIXED) / divisor))
     (tied,) = [name for name in names_of_ties(facts) if "--method grpo" in name]
     assert tied.startswith("--method grpo --ddof 0 --epsilon 0 to ")
 

@@ -23,7 +23,8 @@ def table(groups: list[list[float]]) -> pl.DataFrame:
 
 def kept(groups: list[list[float]], **options: Any) -> list[int]:
     """The groups with rows that are kept, in order."""
-    return grpo_cli.select(table(groups), **options).frame["prompt_id"].unique(maintain_order=True).to_list()
+    found = grpo_cli.select(table(groups), **options).frame
+    return found["prompt_id"].unique(maintain_order=True).to_list()
 
 
 def test_the_groups_with_the_largest_or_smallest_fact_are_kept() -> None:
@@ -46,11 +47,12 @@ def variance(group: list[float]) -> float:
     return stats.variance(group) if len(group) > 1 else 0.0
 
 
-@given(
-    st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=1, max_size=5), min_size=1, max_size=7),
-    st.sampled_from([0.1, 0.5, 0.9, 0.99, 1.0]),
-    st.sampled_from([None, 0.01, 0.3]),
-)
+DRAWN = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=1, max_size=5)
+SHARES = st.sampled_from([0.1, 0.5, 0.9, 0.99, 1.0])
+SLACKS = st.sampled_from([None, 0.01, 0.3])
+
+
+@given(st.lists(DRAWN, min_size=1, max_size=7), SHARES, SLACKS)
 def test_the_fewest_groups_with_a_share_of_the_variance_are_kept(
     groups: list[list[float]], share: float, slack: float | None
 ) -> None:
