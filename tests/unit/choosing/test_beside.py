@@ -79,7 +79,8 @@ def test_every_input_and_one_output_of_all_have_their_holdout() -> None:
     of_a = rows_of("out/a.holdout.jsonl")
     of_b = rows_of("out/b.holdout.jsonl")
     assert of_a + of_b == rows_of("all.holdout.jsonl")
-    assert {row["prompt_id"] for row in of_a} == {f"p{i}" for i in range(30) if held_out(f"p{i}", 0.4, 0)}
+    keys = [f"p{i}" for i in range(30)]
+    assert {row["prompt_id"] for row in of_a} == {key for key in keys if held_out(key, 0.4, 0)}
 
 
 @pytest.mark.parametrize(

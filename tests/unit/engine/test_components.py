@@ -53,7 +53,8 @@ def table(rows: Rows) -> pl.DataFrame:
 
 
 def test_rows_with_the_same_components_in_another_order_have_zero_variance() -> None:
-    found = score(Plan.of({}), table([(0.1, 0.2, 0.3), (0.3, 0.2, 0.1), (0.2, 0.3, 0.1), (0.6, 0.0, 0.0)]))
+    rows: Rows = [(0.1, 0.2, 0.3), (0.3, 0.2, 0.1), (0.2, 0.3, 0.1), (0.6, 0.0, 0.0)]
+    found = score(Plan.of({}), table(rows))
     assert found.rows[".reward"].to_list() == [0.6] * 4
     assert found.groups[".zero_variance"].to_list() == [True]
     assert found.rows[".advantage"].to_list() == [0.0] * 4

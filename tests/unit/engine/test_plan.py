@@ -352,11 +352,21 @@ def test_a_singleton_is_a_group_like_any_other_where_groups_are_not_compared() -
 
 # --- settings that nothing reads ---------------------------------------------------------------------------
 
-ROWS = pl.DataFrame({
-    "group": pl.Series([0, 0, 0, 1, 1, 1, 2, 3, 3, 3, 4], dtype=pl.UInt32),
-    "batch": pl.Series([0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 2], dtype=pl.UInt32),
-    "reward.0": [0.1, 0.9, 0.4, 1.0, 1.0, 1.0, 0.3, -2.0, 5.0, 0.25, 7.0],
-})  # fmt: skip
+CSV = b"""\
+group,batch,reward.0
+0,0,0.1
+0,0,0.9
+0,0,0.4
+1,0,1.0
+1,0,1.0
+1,0,1.0
+2,0,0.3
+3,1,-2.0
+3,1,5.0
+3,1,0.25
+4,2,7.0
+"""
+ROWS = pl.read_csv(CSV).cast({"group": pl.UInt32, "batch": pl.UInt32})
 IDLE = [
     "",
     "divisor.level=none",

@@ -66,14 +66,14 @@ def full(size: int, groups: int) -> pl.DataFrame:
     codes = np.unique(drawn, return_inverse=True)[1]
     is_long = rng.random(size) < 0.5
     reward = np.where(is_long, rng.normal(size=size), rng.integers(0, 2, size))
-    keys = {
-        "group": codes.astype(np.uint32),
-        "batch": np.zeros(size, np.uint32),
-        "reward.0": reward,
-        "row": np.arange(size),
-    }
-    counts = {name: rng.integers(1, 90, size).astype(float) for name in ("length", "input_length", "turns", "baseline")}
-    return pl.DataFrame({**keys, **counts, "logprob": -rng.random(size), "references": rng.random((size, 2)).tolist()})
+    columns: dict[str, Any] = {"group": codes.astype(np.uint32), "batch": np.zeros(size, np.uint32)}
+    columns["reward.0"] = reward
+    columns["row"] = np.arange(size)
+    for name in ("length", "input_length", "turns", "baseline"):
+        columns[name] = rng.integers(1, 90, size).astype(float)
+    columns["logprob"] = -rng.random(size)
+    columns["references"] = rng.random((size, 2)).tolist()
+    return pl.DataFrame(columns)
 
 
 def advantages_by_row(plan: Plan, parts: Sequence[pl.DataFrame], piece: int = PIECE) -> bytes:
@@ -182,7 +182,10 @@ def test_contiguous_groups_of_one_size_have_the_bits_of_a_plain_loop(
         assert struct.pack("4d", *line) == struct.pack("4d", *wanted)
 
 
-@given(rows=st.lists(st.tuples(st.integers(0, 5), st.sampled_from([0.0, 1.0, 0.1, -2.5, 1e9, 1e-9, math.nan]))))
+OF_GROUP = st.tuples(st.integers(0, 5), st.sampled_from([0.0, 1.0, 0.1, -2.5, 1e9, 1e-9, math.nan]))
+
+
+@given(rows=st.lists(OF_GROUP))
 def test_means_and_extremes_of_groups_have_the_bits_of_a_plain_loop(rows: list[tuple[float, float]]) -> None:
     codes, values = np.array(rows).reshape(-1, 2).T
     codes = codes.astype(np.int64)

@@ -163,18 +163,20 @@ def test_an_outer_field_of_the_same_name_does_not_fill_a_gap() -> None:
 
 
 json_text = st.text(st.characters(codec="utf-8"), max_size=8)
+scalar = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | json_text
 value = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | json_text,
+    scalar,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(json_text, inner, max_size=3),
     max_leaves=6,
 )
+fields = st.dictionaries(json_text, value, max_size=3)
 item = st.dictionaries(json_text | st.just("rewards"), value, max_size=4)
 
 
 @given(
-    before=st.dictionaries(json_text, value, max_size=3),
+    before=fields,
     groups=st.lists(st.lists(item, max_size=3), max_size=3),
-    after=st.dictionaries(json_text, value, max_size=3),
+    after=fields,
     indent=st.none() | st.integers(0, 3),
     ascii_only=st.booleans(),
     data=st.data(),
@@ -239,17 +241,8 @@ def test_a_wide_file_of_every_format_gets_a_list_column(suffix: str) -> None:
 {"prompt": "b", "completions": [], "rewards": null}
 {"prompt": "c", "completions": ["x", "y", "z"], "rewards": [0.0, 0.0, 3.0]}
 """
-    path = Path(f"wide.{suffix}")
-    frame = pl.read_ndjson(lines.encode())
-    match suffix:
-        case "parquet":
-            frame.write_parquet(path)
-        case "arrow":
-            frame.write_ipc(path)
-        case "json":
-            path.write_text(f"[{','.join(lines.splitlines())}]")
-        case _:
-            path.write_text(lines)
+    rows = map(json.loads, lines.splitlines())
+    path = write(f"wide.{suffix}", [*rows])
     (out,) = compute(path, method="rloo").facts["outputs"]
     written = rows_of_file(out)
     assert advantages(written) == [[1.0, -1.0], None, [-1.5, -1.5, 3.0]]
@@ -399,8 +392,11 @@ def by_hand(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
+MESSY = st.tuples(PROMPTS, SPELLINGS | SPECIAL, st.booleans())
+
+
 @given(
-    rows=st.lists(st.tuples(PROMPTS, SPELLINGS | SPECIAL, st.booleans()), min_size=2, max_size=12),
+    rows=st.lists(MESSY, min_size=2, max_size=12),
     ending=st.sampled_from(["\n", "\r\n"]),
     flags=st.tuples(st.booleans(), st.booleans(), st.booleans()),
 )
@@ -413,7 +409,8 @@ def test_any_mix_of_messy_features_gives_the_rows_that_python_reads(
         raw = reward if reward in ("NaN", "Infinity", "-Infinity") else json.dumps(reward)
         extra = f',"late{at}":{{"reward":9,"prompt":[]}}' if late else ""
         texts.append(f'{{"reward": {raw}, "prompt": {json.dumps(prompt)}{extra}}}')
-    lines = ending.join(texts[:1] + ([""] if blank else []) + texts[1:]) + (ending if final else "")
+    apart = [texts[0], "", *texts[1:]] if blank else texts
+    lines = ending.join(apart) + (ending if final else "")
     path = tmp_path_factory.getbasetemp() / "messy.jsonl"
     path.write_bytes((b"\xef\xbb\xbf" if mark else b"") + lines.encode())
     parsed = [json.loads(line) for line in lines.split(ending) if line.strip()]
