@@ -253,7 +253,8 @@ def test_a_key_that_was_sampled_twice_is_a_cause_where_blocks_do_not_explain_eve
     odd = 1 + len(others)
     assert causes(facts) == ["merged: 1, 16", f"unexplained: {odd}, {8 * odd}"]
     assert facts["groups"] == 39
-    assert sorted(keys(facts)) == sorted(["p6", "p12", *(f"p{k}" for k in others)])
+    names = ["p6", "p12", *(f"p{k}" for k in others)]
+    assert sorted(keys(facts)) == sorted(names)
 
 
 def test_a_key_with_half_a_group_more_rows_is_not_called_sampled_twice() -> None:
@@ -436,7 +437,8 @@ def test_the_advantages_that_a_layout_declares_are_found_without_a_name() -> Non
 
 
 def test_a_clip_of_the_reward_holds_for_every_formula() -> None:
-    frame = rows(GROUPS, standard(np.minimum(GROUPS, 0.7), 1e-6))
+    clipped = np.minimum(GROUPS, 0.7)
+    frame = rows(GROUPS, standard(clipped, 1e-6))
     assert "no match" in said(frame, "--group prompt_id")
     shaped = said(frame, "--reward-clip 0:0.7")
     assert "matches" in shaped
@@ -487,7 +489,8 @@ ENDS = [(-0.4, 1.8), (-1.0, 1.0), (-0.13, 0.07), (0.25, 0.5)]
 @pytest.mark.parametrize(("ends", "size"), some(product(ENDS, [2, 4, 8]), 7))
 def test_a_value_for_each_reward_is_no_clip(ends: tuple[float, float], size: int) -> None:
     low, high = ends
-    groups = solved(*(k % (size + 1) for k in range(20)), 1, 1, 1, size=size)
+    counts = [k % (size + 1) for k in range(20)]
+    groups = solved(*counts, 1, 1, 1, size=size)
     logged = np.where(groups == 1, high, low)
     facts = found(rows(groups, logged), **KEY)
     assert facts["match"]["verdict"] not in {"match", "noise"}
@@ -607,7 +610,8 @@ def test_weights_of_two_rewards_are_solved(made: Callable[[Groups], Groups], wei
 
 
 def test_two_rewards_that_were_not_added_up_have_no_weights() -> None:
-    frame = rows(GROUPS, centred(np.minimum(GROUPS, SECOND)), second=SECOND.ravel())
+    least = np.minimum(GROUPS, SECOND)
+    frame = rows(GROUPS, centred(least), second=SECOND.ravel())
     assert found(frame, reward=["reward", "second"], **KEY)["match"]["verdict"] in NO_FORMULA
 
 
@@ -803,7 +807,8 @@ def test_rows_that_differ_from_a_claim_and_from_the_nearest_formula_are_listed_s
         for one in judged["disagreements"]:
             row = int(one["place"].replace(":", " ").split()[-1]) - 1
             assert one["expected"] == pytest.approx(made.flat[row], abs=1e-9)
-    far = np.abs(other - logged) > 2e-5 * np.maximum(1, np.abs(other))
+    tolerance = 2e-5 * np.maximum(1, np.abs(other))
+    far = np.abs(other - logged) > tolerance
     off = int(far.any(axis=1).sum())
     assert facts["claim"]["mismatched_groups"] == off
     assert facts["match"]["mismatched_groups"] == 14
