@@ -43,9 +43,12 @@ MANY = st.lists(BINARY, min_size=1, max_size=12) | st.lists(FEW, min_size=1, max
 
 
 def looked(
-    groups: list[list[Any]], view: View = USUAL, plan: Plan | None = None, **columns: list[Any] | pl.Series
+    groups: list[list[Any]] | str, view: View = USUAL, plan: Plan | None = None, **columns: list[Any] | pl.Series
 ) -> Inspection:
-    """A look at groups of rewards, in their order."""
+    """A look at groups of rewards, in their order; as text "0 1, 1 1" they are two groups of two."""
+    if isinstance(groups, str):
+        texts = groups.strip(", ").split(", ")
+        groups = [[*map(float, text.split())] for text in texts]
     keys = [key for key, rewards in enumerate(groups) for _ in rewards]
     values = [*itertools.chain(*groups)]
     frame = pl.DataFrame({"prompt_id": keys, "reward": pl.Series(values, dtype=pl.Float64)})
@@ -55,7 +58,7 @@ def looked(
     return with_facts(scored([table], Binding(), plan or Plan(), view), view)
 
 
-def seen(groups: list[list[Any]], **columns: list[Any] | pl.Series) -> dict[str, Any]:
+def seen(groups: list[list[Any]] | str, **columns: list[Any] | pl.Series) -> dict[str, Any]:
     return document(looked(groups, USUAL, None, **columns).facts)
 
 
@@ -119,16 +122,16 @@ def test_equally_many_groups_at_every_rate_have_bars_of_one_height(sizes: list[i
 
 
 def test_rates_of_graded_rewards_have_a_bar_each_too_and_many_are_counted_in_tenths() -> None:
-    found = seen([[0, 0.5], [0.5, 1], [0.5, 0.5], [0, 0], [1, 1], [0, 1]])["difficulty"]
+    found = seen("0 0.5, 0.5 1, 0.5 0.5, 0 0, 1 1, 0 1")["difficulty"]
     assert found["between"] == {"values": [0.25, 0.5, 0.75], "counts": [1, 2, 1]}
-    many = seen([[0.111, 0.123], [0.117, 0.201], [0.353, 0.349], [0.987, 0.979], [0.7071, 0.7717]])["difficulty"]
+    many = seen("0.111 0.123, 0.117 0.201, 0.353 0.349, 0.987 0.979, 0.7071 0.7717")["difficulty"]
     edges = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
     assert many["between"]["edges"] == pytest.approx(edges)
     assert many["between"]["counts"] == [0, 2, 0, 1, 0, 0, 0, 1, 0, 1]
 
 
 def test_outside_0_to_1_the_solve_rate_is_scaled_from_the_worst_to_the_best_reward() -> None:
-    found = seen([[-1, 1, 1, 1], [-1, -1], [1, 1]])["difficulty"]
+    found = seen("-1 1 1 1, -1 -1, 1 1")["difficulty"]
     assert found["worst"] == -1
     assert found["best"] == 1
     assert found["never"] == 1
@@ -137,7 +140,7 @@ def test_outside_0_to_1_the_solve_rate_is_scaled_from_the_worst_to_the_best_rewa
 
 
 def test_where_all_rewards_are_equal_there_is_no_solve_rate() -> None:
-    assert seen([[3.0, 3.0], [3.0, 3.0]])["difficulty"] is None
+    assert seen("3 3, 3 3")["difficulty"] is None
 
 
 @given(groups=MANY)
@@ -152,7 +155,7 @@ def test_the_spreads_within_and_between_add_up_to_that_of_all_rows(groups: list[
 # --- other group sizes -------------------------------------------------------------------------------------
 
 
-def sizes_of(groups: list[list[float]], *sizes: int) -> dict[int, AtSize]:
+def sizes_of(groups: list[list[float]] | str, *sizes: int) -> dict[int, AtSize]:
     made = looked(groups)
     found = other_sizes(count_ties(made.groups, made.rows), sizes or OTHER_SIZES)
     return {at.size: at for at in found}
@@ -173,9 +176,8 @@ def test_a_smaller_size_is_judged_by_all_the_ways_to_draw_it(groups: list[list[f
 
 def test_half_impossible_prompts_stay_without_a_gradient_at_every_size() -> None:
     """200 prompts: half are never solved, half are solved every second time; 4 rows of each."""
-    never = [[0.0, 0.0, 0.0, 0.0]] * 106
-    others = [[1.0, 0.0, 0.0, 0.0]] * 25 + [[1.0, 1.0, 0.0, 0.0]] * 38 + [[1.0, 1.0, 1.0, 0.0]] * 25
-    at = sizes_of([*never, *others, *[[1.0, 1.0, 1.0, 1.0]] * 6])
+    others = "1 0 0 0, " * 25 + "1 1 0 0, " * 38 + "1 1 1 0, " * 25
+    at = sizes_of("0 0 0 0, " * 106 + others + "1 1 1 1, " * 6)
     assert at[4].found == "sample"
     assert at[4].alive == pytest.approx(0.44)
     larger = at[8]
@@ -190,18 +192,18 @@ def test_half_impossible_prompts_stay_without_a_gradient_at_every_size() -> None
 @pytest.mark.parametrize(
     ("groups", "sizes"),
     [
-        ([[0.0, 0.0, 1.0, 1.0]] * 29, {2: "sample", 4: "sample"}),  # too few groups for a model
-        ([[0.0, 0.0, 1.0, 1.0]] * 30, {2: "sample", 4: "sample", 8: "model"}),
-        ([[0.0, 0.5, 1.0, 0.5]] * 30, {2: "sample", 4: "sample"}),  # three rewards
-        ([[0.0, 0.5], *[[0.0, 0.5, 1.0, 0.5]] * 30], {2: "sample", 4: "bound"}),
+        ("0 0 1 1, " * 29, {2: "sample", 4: "sample"}),  # too few groups for a model
+        ("0 0 1 1, " * 30, {2: "sample", 4: "sample", 8: "model"}),
+        ("0 0.5 1 0.5, " * 30, {2: "sample", 4: "sample"}),  # three rewards
+        ("0 0.5, " + "0 0.5 1 0.5, " * 30, {2: "sample", 4: "bound"}),
     ],
 )
-def test_other_sizes_say_what_these_groups_can_show(groups: list[list[float]], sizes: dict[int, str]) -> None:
+def test_other_sizes_say_what_these_groups_can_show(groups: str, sizes: dict[int, str]) -> None:
     assert {size: at.found for size, at in sizes_of(groups).items()} == sizes
 
 
 def test_a_bound_counts_smaller_groups_as_they_are() -> None:
-    at = sizes_of([[0.0, 0.0], *[[0.0, 0.5, 1.0, 0.5]] * 3])
+    at = sizes_of("0 0, " + "0 0.5 1 0.5, " * 3)
     assert document(at[4]) == {"size": 4, "alive": pytest.approx(3 / 4), "found": "bound", "low": None, "high": None}
 
 
@@ -249,7 +251,7 @@ def mean(values: list[Any]) -> Any:
 
 
 def test_where_all_rewards_are_equal_none_is_the_best_or_the_worst() -> None:
-    made = looked([[3.0, 3.0]], View(by="part"), part=[1, 1], length=[1, 2])
+    made = looked("3 3", View(by="part"), part=[1, 1], length=[1, 2])
     length = made.facts.length
     assert length is not None
     assert length.mean == 1.5
@@ -262,8 +264,8 @@ def test_where_all_rewards_are_equal_none_is_the_best_or_the_worst() -> None:
 
 
 def test_a_length_is_found_by_its_name_and_text_is_no_length() -> None:
-    assert seen([[0, 1]], response_length=[3, 4])["length"]["column"] == "response_length"
-    assert seen([[0, 1]], length=["short", "long"])["length"] is None
+    assert seen("0 1", response_length=[3, 4])["length"]["column"] == "response_length"
+    assert seen("0 1", length=["short", "long"])["length"] is None
 
 
 TEXTS = st.lists(st.lists(st.none() | st.sampled_from("abc"), min_size=1, max_size=8), min_size=1, max_size=3)
@@ -302,22 +304,28 @@ def test_a_trend_has_the_facts_of_each_part(groups: list[list[float | None]], st
         assert line.rows == sum(map(len, mine))
         assert line.unscorable == line.rows - len(rows)
         assert line.mean == mean(rows)
-        assert line.length == mean([at for at, step in enumerate(column) if step == line.value])
-        assert line.std == (pytest.approx(statistics.stdev(rows)) if len(rows) > 1 else None)
-        assert line.zero_variance == mean([len({*group}) == 1 for group in two])
+        lengths = [at for at, step in enumerate(column) if step == line.value]
+        assert line.length == mean(lengths)
+        std = pytest.approx(statistics.stdev(rows)) if len(rows) > 1 else None
+        assert line.std == std
+        constant = [len({*group}) == 1 for group in two]
+        assert line.zero_variance == mean(constant)
         deviations = [statistics.stdev(group) for group in two]
-        assert line.group_std == (pytest.approx(statistics.fmean(deviations), abs=1e-12) if two else None)
-        assert line.all_best == mean([worst < best and {*group} == {best} for group in two])
-        assert line.all_worst == mean([worst < best and {*group} == {worst} for group in two])
+        group_std = pytest.approx(statistics.fmean(deviations), abs=1e-12) if two else None
+        assert line.group_std == group_std
+        all_best = [worst < best and {*group} == {best} for group in two]
+        assert line.all_best == mean(all_best)
+        all_worst = [worst < best and {*group} == {worst} for group in two]
+        assert line.all_worst == mean(all_worst)
 
 
 def test_values_of_a_trend_are_ordered_as_numbers_when_they_are_numbers() -> None:
-    made = looked([[0, 1], [1, 1], [0, 0]], View(by="part"), part=["10", "10", "9", "9", "2", "2"])
+    made = looked("0 1, 1 1, 0 0", View(by="part"), part=["10", "10", "9", "9", "2", "2"])
     assert [line.value for line in trend_of(made)] == ["2", "9", "10"]
 
 
 def test_a_group_in_several_parts_counts_where_it_begins_and_it_is_said() -> None:
-    made = looked([[0, 1, 0], [1, 1]], View(by="source"), source=["a", "b", "c", "b", "b"])
+    made = looked("0 1 0, 1 1", View(by="source"), source=["a", "b", "c", "b", "b"])
     lines = trend_of(made)
     assert [line.groups for line in lines] == [1, 1, 0]
     assert [line.rows for line in lines] == [1, 3, 1]
@@ -346,7 +354,7 @@ def test_rows_without_a_reward_are_counted_and_left_out() -> None:
 
 
 def test_groups_of_one_row_are_inspected_and_another_key_is_asked_for() -> None:
-    found = looked([[1.0], [0.0], [1.0]]).facts
+    found = looked("1, 0, 1").facts
     assert found.singletons == 3
     assert found.zero_variance.share is None
     assert found.at_size == []
@@ -384,10 +392,10 @@ def test_dots_stand_between_the_ends_only_where_a_group_is_left_out(groups: int,
 
 
 def test_groups_are_listed_from_both_ends() -> None:
-    listed = looked([[0, 1], [1, 1], [0, 0.5], [1]], View(top=1)).facts.listed
+    listed = looked("0 1, 1 1, 0 0.5, 1", View(top=1)).facts.listed
     assert [one.key for one in listed.most] == ["0"]
     assert [one.key for one in listed.least] == ["1"]
-    by_mean = looked([[0, 1], [1, 1], [0, 0.5]], View(top=5, sort="mean")).facts.listed
+    by_mean = looked("0 1, 1 1, 0 0.5", View(top=5, sort="mean")).facts.listed
     assert [one.key for one in by_mean.most] == ["1", "0", "2"]
     assert by_mean.least == []
 
@@ -419,7 +427,7 @@ mixed 2,1,7
 
 def test_an_unknown_fact_is_named() -> None:
     with pytest.raises(UnknownName, match="no fact of a group named 'spred'"):
-        looked([[0, 1]], View(sort="spred"))
+        looked("0 1", View(sort="spred"))
 
 
 ROWS = [
@@ -512,9 +520,12 @@ def test_several_hits_are_listed_with_the_text_that_differs(tmp_path: Path) -> N
 
 
 def test_of_a_chat_the_last_message_is_shown(tmp_path: Path) -> None:
-    chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
-    path = write(tmp_path / "a.jsonl", [{"prompt_id": 1, "reward": i, "completion": chat} for i in range(2)])
-    assert show_group(inspected(path), "1").rows[0].text == "hello"
+    chat = '[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]'
+    row = f'{{"prompt_id": 1, "reward": 0, "completion": {chat}}}\n'
+    path = tmp_path / "a.jsonl"
+    path.write_text(row + row.replace("0", "1"))
+    made = inspected(path)
+    assert show_group(made, "1").rows[0].text == "hello"
 
 
 def test_texts_are_compared_where_that_is_cheap_or_asked_for(tmp_path: Path) -> None:
@@ -529,9 +540,8 @@ def test_texts_are_compared_where_that_is_cheap_or_asked_for(tmp_path: Path) -> 
 
 
 def test_another_method_changes_the_advantages_and_not_the_facts() -> None:
-    groups = [[0, 1, 1], [0, 0, 1]]
-    plain = looked(groups)
-    other = looked(groups, plan=plan_of({"method": "rloo", "reward_clip": "0:0.5"}))
+    plain = looked("0 1 1, 0 0 1")
+    other = looked("0 1 1, 0 0 1", plan=plan_of({"method": "rloo", "reward_clip": "0:0.5"}))
     one = document(plain.facts)
     two = document(other.facts)
     assert {name for name in one if one[name] != two[name]} <= {"method", "effective_rows"}
