@@ -147,8 +147,9 @@ def test_the_course_of_a_run_comes_before_what_is_asked_for_by_another_column() 
 
 
 def test_each_of_several_rewards_has_a_figure() -> None:
-    data = [{"prompt_id": i // 4, "format": i % 2, "accuracy": i % 3} for i in range(12)]
-    figures = drawn_of(write("a.jsonl", data), reward=["format", "accuracy"])
+    rows = "0,0,0\n0,1,1\n0,0,2\n0,1,0\n1,0,1\n1,1,2\n1,0,0\n1,1,1\n2,0,2\n2,1,0\n2,0,1\n2,1,2\n"
+    Path("a.csv").write_text(f"prompt_id,format,accuracy\n{rows}")
+    figures = drawn_of("a.csv", reward=["format", "accuracy"])
     assert figures["component_0"].title == "Rewards, format"
     assert figures["component_1"].title == "Rewards, accuracy"
     assert counted(figures["component_0"]) == {0: 6, 1: 6}
@@ -233,9 +234,8 @@ def test_up_to_a_hundred_and_one_values_have_a_bar_each() -> None:
 
 def test_the_caption_counts_rollouts_where_they_have_several_rows() -> None:
     """Two rollouts of a with the rewards 1 and 0, two of b with 1; each has three rows."""
-    frame = pl.DataFrame({
-        "prompt_id": [*"aaaaaabbbbbb"], "id": [*"111222333444"], "reward": [1, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 1],
-    })  # fmt: skip
+    rows = "a,1,1\n" * 3 + "a,2,0\n" * 3 + "b,3,1\n" * 3 + "b,4,1\n" * 3
+    frame = pl.read_csv(f"prompt_id,id,reward\n{rows}".encode())
     caption = drawn(grpo_cli.inspect(frame, rollout="id").inspection)["rewards"].caption
     assert caption == "2 of 4 rollouts are in groups with a gradient. Every group has 2 rollouts."
 
@@ -345,14 +345,26 @@ def test_other_sizes_have_the_intervals_and_the_bounds_that_the_terminal_prints(
 
 def categories() -> Inspection:
     """Two groups of math have a gradient, two of code none, one of three of logic; one response of code was cut off."""
-    columns = {
-        "prompt_id": [*"0011223344556677"],
-        "env": ["math"] * 4 + ["code"] * 4 + ["logic"] * 6 + ["it's"] * 2,
-        "reward": [0, 1, 0, 1, 0, 0, 1, 1, 0, 1, 0, 0, 0, 1, 0, 1],
-        "length": [10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15, 16, 16, 17, 17],
-        "finish_reason": ["stop"] * 5 + ["length"] + ["stop"] * 10,
-    }
-    pl.DataFrame(columns).write_parquet("a.parquet")
+    rows = """\
+prompt_id,env,reward,length,finish_reason
+0,math,0,10,stop
+0,math,1,10,stop
+1,math,0,11,stop
+1,math,1,11,stop
+2,code,0,12,stop
+2,code,0,12,length
+3,code,1,13,stop
+3,code,1,13,stop
+4,logic,0,14,stop
+4,logic,1,14,stop
+5,logic,0,15,stop
+5,logic,0,15,stop
+6,logic,0,16,stop
+6,logic,1,16,stop
+7,it's,0,17,stop
+7,it's,1,17,stop
+"""
+    pl.read_csv(rows.encode()).write_parquet("a.parquet")
     return inspected("a.parquet", by="env", by_steps=True)
 
 
@@ -473,15 +485,11 @@ def test_the_rows_of_a_listed_group_are_its_first_ones_with_their_advantages() -
     assert {len(text) for one in facts.rows for ((_, text),) in told(one)} == {group_rows.LONGEST}
 
 
-def against_another() -> Inspection:
-    """A run in which half of the prompts were never solved before, and the others always, with the changes as facts."""
-    found = inspected(logged("now.jsonl", "01111111 " * 12))
-    before = inspected(logged("before.jsonl", "00000000 " * 6 + "11111111 " * 6))
-    return beside(found, before)
-
-
 def test_a_page_with_another_run_says_what_changed_and_has_the_numbers_of_its_figures() -> None:
-    found = against_another()
+    """Half of the prompts were never solved before, and the others always."""
+    now = inspected(logged("now.jsonl", "01111111 " * 12))
+    before = inspected(logged("before.jsonl", "00000000 " * 6 + "11111111 " * 6))
+    found = beside(now, before)
     assert isinstance(found.beside, Runs)
     (change,) = found.beside.differences
     assert change.better == 6
