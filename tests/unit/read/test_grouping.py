@@ -44,9 +44,9 @@ def table(keys: Sequence[Any], name: str = "a.jsonl", /, **columns: Sequence[Any
     )
 
 
-def groups(*paths: Path, **options: Any) -> list[int]:
-    """The group of every row that is kept."""
-    return look(*paths, **options).narrow.table["group"].to_list()
+def groups(*paths: Path, **options: Any) -> str:
+    """The group of every row that is kept, a digit each."""
+    return "".join(map(str, look(*paths, **options).narrow.table["group"]))
 
 
 def first_seen(keys: list[Any]) -> list[int]:
@@ -165,15 +165,15 @@ def test_a_key_of_any_form_may_be_part_of_a_composite_key(form: str) -> None:
 
 def test_the_key_may_be_composite_and_named_twice() -> None:
     path = table("ppqq", run=[1, 2, 1, 1])
-    assert groups(path, group="prompt_id,run") == [0, 1, 2, 2]
-    assert groups(path, group=["prompt_id", "run"]) == [0, 1, 2, 2]
-    assert groups(path, group="run, run") == [0, 1, 0, 0]
+    assert groups(path, group="prompt_id,run") == "0122"
+    assert groups(path, group=["prompt_id", "run"]) == "0122"
+    assert groups(path, group="run, run") == "0100"
 
 
 def test_dotted_paths_reach_nested_fields_and_a_literal_name_wins() -> None:
     nested = pl.DataFrame({"meta": [{"id": 0}, {"id": 1}, {"id": 0}, {"id": 1}], "reward": [0, 1, 2, 3]})
     both = nested.with_columns(pl.Series("meta.id", [0, 0, 1, 1]))
-    for data, codes in ((nested, [0, 1, 0, 1]), (both, [0, 0, 1, 1])):
+    for data, codes in ((nested, "0101"), (both, "0011")):
         data.write_ndjson("n.jsonl")
         assert groups(Path("n.jsonl"), group="meta.id") == codes
         assert grpo_cli.compute(data, group="meta.id").groups["meta.id"].to_list() == [0, 1]
@@ -210,8 +210,8 @@ def test_a_key_in_several_files_stops_with_three_keys_and_both_cures() -> None:
     assert "4 group keys (0, 1, 2 and 1 more) have rows in several files" in raised.value.message
     assert "--group-within file" in raised.value.hint
     assert "--group-within input" in raised.value.hint
-    assert groups(*restarted, group_within="file") == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7]
-    assert groups(*restarted, group_within="input") == [0, 0, 1, 1, 2, 2, 3, 3] * 2
+    assert groups(*restarted, group_within="file") == "0011223344556677"
+    assert groups(*restarted, group_within="input") == "0011223300112233"
 
 
 @pytest.mark.parametrize("name", [*STEP_LIKE, *DRAW_LIKE])
@@ -224,8 +224,8 @@ def test_a_key_in_several_steps_or_draws_stops_with_both_cures(name: str) -> Non
     cured = look(path, group=f"prompt_id,{name}").narrow
     assert cured.table["group"].to_list() == [0, 0, 1, 1, 2, 2, 3]
     assert cured.warnings == ()
-    assert groups(path, group_within=name) == [0, 0, 1, 1, 2, 2, 3]
-    assert groups(path, group_within="input") == [0, 0, 1, 1, 0, 0, 1]
+    assert groups(path, group_within=name) == "0011223"
+    assert groups(path, group_within="input") == "0011001"
     with pytest.raises(DataError, match=f"the plan needs a batch, but the rows have 4 values of '{name}'"):
         groups(path, group_within="input", scale="batch")
 
@@ -243,12 +243,14 @@ def test_a_key_in_several_steps_or_draws_stops_with_both_cures(name: str) -> Non
 )
 def test_what_numbers_the_rows_or_parts_of_a_draw_does_not_stop(keys: str, values: str, name: str) -> None:
     path = table(keys, **{name: [*map(int, values)]})
-    assert groups(path) == groups(path, scale="batch") == first_seen([*keys])
+    expected = "".join(map(str, first_seen([*keys])))
+    assert groups(path) == expected
+    assert groups(path, scale="batch") == expected
 
 
 def test_parts_of_a_draw_with_a_time_of_their_own_do_not_stop() -> None:
     path = table("ppppqqqq", timestamp=[1, 1, 2, 2, 3, 3, 4, 4])
-    assert groups(path) == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert groups(path) == "00001111"
 
 
 def test_a_draw_that_only_a_late_line_names_is_seen() -> None:
@@ -264,25 +266,25 @@ def test_a_draw_that_only_a_late_line_names_is_seen() -> None:
 def test_a_step_that_is_missing_or_nested_is_compared_by_value(steps: list[Any], *, differ: bool) -> None:
     path = table("pp", step=steps)
     with pytest.raises(DataError, match="several values of 'step'") if differ else nullcontext():
-        assert groups(path) == [0, 0]
+        assert groups(path) == "00"
 
 
 def test_files_that_are_steps_are_named_as_steps() -> None:
     paths = [table("pp", "1.jsonl", step=[1, 1]), table("pp", "2.jsonl", step=[2, 2])]
     assert "several values of 'step'" in refused(*paths)
-    assert groups(*paths, group="prompt_id,step") == [0, 0, 1, 1]
+    assert groups(*paths, group="prompt_id,step") == "0011"
 
 
 def test_keys_may_restart_in_each_value_of_a_column() -> None:
     path = table("pppp", shard="xyxy")
-    assert groups(path, group_within="shard") == [0, 1, 0, 1]
+    assert groups(path, group_within="shard") == "0101"
     assert "no column 'shar'" in refused(path, group_within="shar")
     assert "no column ''" in refused(path, group_within="")
 
 
 def test_the_steps_inside_a_rollout_are_not_training_steps() -> None:
     path = table("pppp", step=[0, 1, 0, 1], episode="xxyy")
-    assert groups(path, rollout="episode", rollout_reward="last") == [0, 0, 0, 0]
+    assert groups(path, rollout="episode", rollout_reward="last") == "0000"
     assert "several values of 'step'" in refused(path)
 
 
@@ -297,8 +299,8 @@ def test_a_step_that_is_constant_in_every_rollout_is_a_training_step() -> None:
 def test_blocks_of_consecutive_rows_over_each_file() -> None:
     first = table("pqpq")
     second = table("pqpq", "b.jsonl")
-    assert groups(first, group_size=2) == [0, 0, 1, 1]
-    assert groups(first, second, group_size=2) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert groups(first, group_size=2) == "0011"
+    assert groups(first, second, group_size=2) == "00112233"
 
 
 def test_a_block_never_reaches_into_the_next_file() -> None:
@@ -313,7 +315,7 @@ def test_a_remainder_is_an_error_that_names_both_ways_out() -> None:
     assert ":5: the last block has 1 row, not 2" in raised.value.message
     assert "--partial keep" in raised.value.hint
     assert "--partial drop" in raised.value.hint
-    assert groups(path, group_size=2, partial="keep") == [0, 0, 1, 1, 2]
+    assert groups(path, group_size=2, partial="keep") == "00112"
     dropped = look(path, group_size=2, partial="drop").narrow
     assert dropped.table["group"].to_list() == [0, 0, 1, 1]
     assert dropped.rows is not None
@@ -349,12 +351,12 @@ def test_an_expected_size_is_only_checked() -> None:
     path = table("ppqqqrr")
     assert "a.jsonl:3: q has 3 rows, not 2 (1 such group of 3)" in refused(path, expect_size=2)
     even = table("ppqq", "b.jsonl")
-    assert groups(even, expect_size=2) == groups(even) == [0, 0, 1, 1]
+    assert groups(even, expect_size=2) == groups(even) == "0011"
 
 
 def test_an_expected_size_is_checked_on_the_blocks_that_stay() -> None:
     path = table("ppppp")
-    assert groups(path, group_size=2, partial="drop", expect_size=2) == [0, 0, 1, 1]
+    assert groups(path, group_size=2, partial="drop", expect_size=2) == "0011"
     too_short = refused(path, group_size=2, partial="drop", expect_size=3)
     assert "has 2 rows, not 3 (2 such groups of 3)" in too_short
     assert "not 2 (1 such group of 3)" in refused(path, group_size=2, partial="keep", expect_size=2)
@@ -390,17 +392,17 @@ def test_a_batch_over_several_steps_or_files_needs_a_flag(option: str, value: st
 
 
 def test_each_way_to_say_the_batch(two_steps: Path) -> None:
-    def batches(batch_by: str, *paths: Path) -> list[int]:
+    def batches(batch_by: str, *paths: Path) -> str:
         found = look(two_steps, *paths, scale="batch", group="prompt_id,step", batch_by=batch_by)
-        return found.narrow.table["batch"].to_list()
+        return "".join(map(str, found.narrow.table["batch"]))
 
-    assert batches("step") == [0, 0, 1, 1]
-    assert batches("input") == [0, 0, 0, 0]
-    assert batches("file") == [0, 0, 0, 0]
+    assert batches("step") == "0011"
+    assert batches("input") == "0000"
+    assert batches("file") == "0000"
     other = table("qq", "more.jsonl", step=[2, 2])
-    assert batches("file", other) == [0, 0, 0, 0, 1, 1]
-    assert batches("step, file", other) == [0, 0, 1, 1, 2, 2]
-    assert batches("step,input", other) == [0, 0, 1, 1, 1, 1]
+    assert batches("file", other) == "000011"
+    assert batches("step, file", other) == "001122"
+    assert batches("step,input", other) == "001111"
 
 
 def test_a_group_in_two_batches_is_refused(two_steps: Path) -> None:
