@@ -7,13 +7,14 @@ import os
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.options.table import COMMANDS
+from grpo_cli.options.config import LISTS, with_config
+from grpo_cli.options.table import COMMANDS, OUTPUT, Option
 from tests.support.command import Done, adv, facts_of, ran
 from tests.support.drawn import paired
 from tests.support.jobs import write
@@ -145,11 +146,45 @@ def test_the_file_of_the_variable_sets_what_no_flag_sets_and_is_named_unless_qui
     assert "config" not in facts_of("inspect in.jsonl --no-config", **env)
 
 
+def test_a_file_of_the_variable_for_other_commands_is_still_named() -> None:
+    Path("mine.toml").write_text('where = "std > 0"\n')
+    said = adv("compute in.jsonl -o o.jsonl --json", GRPO_ADV_CONFIG="mine.toml").err
+    assert said == "note: mine.toml sets nothing for compute\n"
+    named = adv("compute in.jsonl --config mine.toml")
+    hint = "where in mine.toml is an option of another command; GRPO_ADV_CONFIG=mine.toml reads options of every"
+    assert named.status == 2
+    assert hint in named.err
+
+
 def test_config_comes_before_the_variable() -> None:
     Path("mine.toml").write_text('method = "maxrl"\n')
     Path("own.toml").write_text('method = "gpg"\n')
     said = adv("inspect in.jsonl --config own.toml --json", GRPO_ADV_CONFIG="mine.toml")
     assert (json.loads(said.out)["config"], said.err) == ("own.toml", ""), "who names a file knows it"
+
+
+def toml(row: Option) -> str:
+    """A line of TOML that gives the option a value of its type."""
+    of_lists = ["x:method=rloo" if row.name == "plans" else "x"]
+    value: Any = {bool: True, int: 1, float: 0.5, str: "x"}.get(row.type, of_lists)
+    if get_origin(row.type) not in {None, list}:
+        value = get_args(row.type)[0]
+    return f"{row.flag.removeprefix('--')} = {json.dumps(value)}\n"
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_the_file_of_the_variable_may_set_every_option_of_every_command(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That a setting means what the flag means is tested with --config."""
+    monkeypatch.setenv("GRPO_ADV_CONFIG", "mine.toml")
+    takes = COMMANDS[command].takes
+    for row in takes.values():
+        if row.name not in {"config", "no_config"} and not row.is_argument:
+            Path("mine.toml").write_text(toml(row))
+            passed_over = command == "compare" and row.panel == OUTPUT and row.name != "write"
+            passed_over |= command != "compute" and row.name in LISTS  # alone they are for --per-token
+            assert (row.name in with_config({}, takes, variable=True)) != passed_over, row.name
 
 
 # --- either ----------------------------------------------------------------------------------------------------
@@ -215,6 +250,16 @@ def test_one_that_is_no_toml_is_one_line(content: bytes, way: Way) -> None:
     assert done.out == ""
     assert done.err.count("\n") == 1
     assert done.err.startswith("error: mine.toml: ")
+
+
+@EITHER
+def test_a_value_in_it_cannot_write_to_the_terminal(way: Way) -> None:
+    Path("mine.toml").write_text('reward = "\\u001b]0;owned\\u0007reward\\n"\n')
+    said = way("compute in.jsonl -o -").err
+    assert "\x1b" not in said
+    assert "\x07" not in said
+    assert "\\x1b" in said
+    assert all(line.startswith(("note: ", "error: ")) for line in said.splitlines())
 
 
 @EITHER

@@ -1,4 +1,4 @@
-"""`compute --per-token`: the advantage on every token of the response."""
+"""`compute --per-token`: the advantage on every token, against lists that plain Python makes of the same rows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from statistics import mean
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,38 +22,47 @@ from tests.support.jobs import rows_of, write
 from tests.support.per_token import computed, lists_of
 
 Row = dict[str, Any]
-LINES = """
-{"prompt_id": "a", "reward": 1.0, "n": 2, "prompt_ids": [5], "completion_ids": [7, 7], "all_ids": [5, 7, 7], "loss_mask": [0, 1, 1]}
-{"prompt_id": "a", "reward": 0.0, "n": 1, "prompt_ids": [5, 5], "completion_ids": [7], "all_ids": [5, 5, 7], "loss_mask": [0, 0, 1]}
-{"prompt_id": "b", "reward": 0.5, "n": 0, "prompt_ids": [5], "completion_ids": [], "all_ids": [5], "loss_mask": [0]}
-{"prompt_id": "b", "reward": 1.5, "n": 3, "prompt_ids": [5], "completion_ids": [7, 7, 7], "all_ids": [5, 7, 7, 7], "loss_mask": [0, 1, 1, 1]}
-"""
-ROWS: list[Row] = [json.loads(line) for line in LINES.strip().splitlines()]
-OF_RESPONSE = [[0.5, 0.5], [-0.5], [], [0.5, 0.5, 0.5]]
-OF_ALL = [[0.0, 0.5, 0.5], [0.0, 0.0, -0.5], [0.0], [0.0, 0.5, 0.5, 0.5]]
+ROWS: list[Row] = [
+    {
+        "prompt_id": at // 2, "reward": at * at / 4, "prompt_ids": [5] * (at + 1), "completion_ids": [7] * at,
+        "all_ids": [5] * (at + 1) + [7] * at, "n": at, "loss_mask": [0] * (at + 1) + [1] * at,
+    }
+    for at in range(6)
+]  # fmt: skip
 IDS = "--per-token --tokens completion_ids --method dr-grpo"
 MASK = "--per-token --mask loss_mask --method dr-grpo"
 FORMATS = ("jsonl", "json", "parquet", "arrow")
+
+
+def advantage(row: Row) -> float:
+    return float(row["reward"] - mean(one["reward"] for one in ROWS if one["prompt_id"] == row["prompt_id"]))
+
+
+def on_mask(row: Row) -> list[float]:
+    return [advantage(row) if one else 0.0 for one in row["loss_mask"]]
+
+
+# Which tokens are of the response, and whether zeros for those of the prompt come before them.
 TOKENS = [
-    ("--tokens completion_ids", OF_RESPONSE),
-    ("--length-column n", OF_RESPONSE),
-    ("--tokens completion_ids --prompt-tokens prompt_ids", OF_ALL),
-    ("--tokens all_ids --length-column n", OF_ALL),
-    ("--mask loss_mask --tokens all_ids", OF_ALL),
+    ("--tokens completion_ids", 0),
+    ("--length-column n", 0),
+    ("--tokens completion_ids --prompt-tokens prompt_ids", 1),
+    ("--tokens all_ids --length-column n", 1),
+    ("--mask loss_mask --tokens all_ids", 1),
 ]
 
 
 @pytest.mark.parametrize(("tokens", "suffix"), paired(TOKENS, FORMATS))
-def test_the_list_is_woven_in_and_the_rest_of_the_file_stays(tokens: tuple[str, list[Any]], suffix: str) -> None:
-    options, wanted = tokens
+def test_the_list_is_woven_in_and_the_rest_of_the_file_stays(tokens: tuple[str, int], suffix: str) -> None:
+    options, zeros = tokens
     path = write(f"in.{suffix}", ROWS)
-    assert computed(path, f"out.{suffix}", f"--per-token --method dr-grpo {options}") == wanted
+    found = computed(path, f"out.{suffix}", f"--per-token --method dr-grpo {options}")
+    assert found == [[0.0] * zeros * len(row["prompt_ids"]) + [advantage(row)] * row["n"] for row in ROWS]
     ran(f"verify out.{suffix} --against {path}")
 
 
-@pytest.mark.parametrize(("suffix", "most"), [("jsonl", 2), ("json", 2), ("parquet", 3), ("arrow", 6)])
-def test_lists_of_few_rows_are_in_memory_at_a_time(suffix: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few tokens, a row group, or a record batch."""
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_lists_of_few_rows_are_in_memory_at_a_time(suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("values.token_lists", "formats.parquet.splice"):
         monkeypatch.setattr(f"grpo_cli.{module}.AT_ONCE", 1000)
     write(f"in.{suffix}", [{"prompt_id": at // 2, "reward": at, "n": 500} for at in range(6)])
@@ -69,34 +79,44 @@ def test_lists_of_few_rows_are_in_memory_at_a_time(suffix: str, most: int, monke
         monkeypatch.setattr(token_lists, name, noted(getattr(token_lists, name)))
     ran(f"compute in.{suffix} --per-token --length-column n --method dr-grpo -o out.{suffix} -q")
     assert [row["advantage"] for row in rows_of(f"out.{suffix}")] == [[-0.5] * 500, [0.5] * 500] * 3
-    assert max(heights) == most
+    assert max(heights) == {"arrow": 6, "parquet": 3}.get(suffix, 2)  # a record batch, a row group, or a few tokens
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_in_place_and_again_with_replace(suffix: str) -> None:
     path = write(f"in.{suffix}", ROWS)
     ran(f"compute {path} {MASK} --in-place -q")
-    assert lists_of(path) == OF_ALL
+    assert lists_of(path) == list(map(on_mask, ROWS))
     again = adv(f"compute {path} {MASK} --in-place -q")
     assert again.status == 1
     assert "already has a column 'advantage'" in again.err
     ran(f"compute {path} {IDS} --replace --in-place -q")
-    assert lists_of(path) == OF_RESPONSE
+    assert lists_of(path) == [[advantage(row)] * row["n"] for row in ROWS]
     ran(f"compute {path} --method dr-grpo --replace -o plain.{suffix} -q")
-    assert [row["advantage"] for row in rows_of(f"plain.{suffix}")] == [0.5, -0.5, -0.5, 0.5]
+    assert [row["advantage"] for row in rows_of(f"plain.{suffix}")] == list(map(advantage, ROWS))
+
+
+def test_many_rows_whose_list_is_replaced_keep_every_other_byte() -> None:
+    rows = [{"prompt_id": at // 4, "reward": at % 3, "n": at % 5, "é": "ü\\"} for at in range(200)]
+    Path("in.jsonl").write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
+    first = computed(Path("in.jsonl"), "once.jsonl", "--per-token --length-column n")
+    assert [len(one) for one in first] == [row["n"] for row in rows]
+    assert computed(Path("once.jsonl"), "twice.jsonl", "--per-token --length-column n --replace") == first
+    assert Path("twice.jsonl").read_bytes() == Path("once.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_a_row_without_advantage_has_no_list_and_needs_no_tokens(suffix: str) -> None:
     path = write(f"in.{suffix}", [*ROWS, {**ROWS[0], "reward": None, "loss_mask": None}])
-    assert computed(path, f"out.{suffix}", f"{MASK} --missing exclude") == [*OF_ALL, None]
+    assert computed(path, f"out.{suffix}", f"{MASK} --missing exclude") == [*map(on_mask, ROWS), None]
 
 
 @pytest.mark.parametrize(("suffix", "to"), [*product(["jsonl", "parquet"], repeat=2)])
 def test_dropped_rows_and_other_formats(suffix: str, to: str) -> None:
-    path = write(f"in.{suffix}", [{**ROWS[0], "prompt_id": "c"}, *ROWS, {**ROWS[3], "prompt_id": "c", "reward": 1.0}])
+    path = write(f"in.{suffix}", [{**row, "reward": 1.0} if row["prompt_id"] == 1 else row for row in ROWS])
+    wanted = [on_mask(row) for row in ROWS if row["prompt_id"] != 1]
     for more in ("", "--only"):
-        assert computed(path, f"out.{to}", f"{MASK} --zero-variance drop {more}") == OF_ALL
+        assert computed(path, f"out.{to}", f"{MASK} --zero-variance drop {more}") == wanted
 
 
 def test_records_with_lists_get_a_list_for_each_rollout() -> None:
@@ -110,11 +130,11 @@ def test_records_with_lists_get_a_list_for_each_rollout() -> None:
 def test_the_summary_and_the_parquet_file_say_what_the_tokens_are() -> None:
     write("in.parquet", ROWS)
     facts = facts_of(f"compute in.parquet {MASK} -o out.parquet")
-    assert facts["per_token"] == {"columns": {"mask": "loss_mask"}, "tokens": 11, "response_tokens": 6}
+    assert facts["per_token"] == {"columns": {"mask": "loss_mask"}, "tokens": 36, "response_tokens": 15}
     noted = json.loads(pq.read_metadata("out.parquet").metadata[b"grpo_adv"])
     assert noted["per_token"] == {"mask": "loss_mask"}
     said = adv("compute in.parquet --per-token --length-column n -o out.parquet --force")
-    assert "on 6 of 6 tokens (length = n)" in said.out
+    assert "on 15 of 15 tokens (length = n)" in said.out
     assert "is not read by this plan" not in said.err
 
 
@@ -135,26 +155,28 @@ def test_the_summary_and_the_parquet_file_say_what_the_tokens_are() -> None:
 def test_what_does_not_fit_is_an_error_before_anything_is_written(change: Row, options: str, message: str) -> None:
     write("in.jsonl", [ROWS[0], {**ROWS[1], **change}, *ROWS[2:]])
     done = adv(f"compute in.jsonl {options}")
-    assert done.status in {1, 2}
-    assert message in done.err
+    assert (done.status in {1, 2}, message in done.err) == (True, True), done
     assert [*files()] == ["in.jsonl"]
 
 
 def test_a_prompt_with_as_many_tokens_as_rollouts_is_a_prompt() -> None:
-    Path("in.jsonl").write_text(
-        '{"id": "a", "prompt_ids": [7, 9], "responses": [[1, 2], [3]], "rewards": [1, 0]}\n'
-        '{"id": "b", "prompt_ids": [7, 9, 5], "responses": [[1, 2], [3]], "rewards": [0, 1]}\n'
-    )
+    lines = [
+        {"id": "a", "prompt_ids": [7, 9], "responses": [[1, 2], [3]], "rewards": [1, 0]},
+        {"id": "b", "prompt_ids": [7, 9, 5], "responses": [[1, 2], [3]], "rewards": [0, 1]},
+    ]
     options = "--group id --reward rewards --scale none --group-within input"
     lists = "--per-token --tokens responses --prompt-tokens prompt_ids"
-    found = computed(Path("in.jsonl"), "out.jsonl", f"{options} {lists}")
+    found = computed(write("in.jsonl", lines), "out.jsonl", f"{options} {lists}")
     assert found == [[[0, 0, 0.5, 0.5], [0, 0, -0.5]], [[0, 0, 0, -0.5, -0.5], [0, 0, 0, 0.5]]]
 
 
 def test_a_length_that_the_plan_reads_says_nothing_of_the_tokens_beside_a_mask() -> None:
-    path = write("in.jsonl", [{**row, "n": 2} for row in ROWS])
-    assert computed(path, "out.jsonl", "--per-token --mask loss_mask --method opo --length-column n") == OF_ALL
-    assert computed(path, "out.jsonl", f"{MASK} --length-column equal") == OF_ALL
+    path = write("in.jsonl", ROWS)
+    alone = adv("compute in.jsonl --method opo --length-column n -o -")
+    lists = computed(path, "out.jsonl", "--per-token --mask loss_mask --method opo --length-column n")
+    masked = zip(alone.rows, ROWS, strict=True)
+    assert lists == [[row["advantage"] if one else 0.0 for one in known["loss_mask"]] for row, known in masked]
+    assert computed(path, "out.jsonl", f"{MASK} --length-column equal") == list(map(on_mask, ROWS))
 
 
 def test_tokens_are_counted_beyond_four_billion() -> None:

@@ -135,6 +135,14 @@ def test_names_of_a_package_mean_what_it_says() -> None:
 
 
 @pytest.mark.usefixtures("template")
+def test_an_audit_finds_the_method_and_the_preset_of_a_package() -> None:
+    for flag, name, said in (("-m", "lab-midrange", "matches --method lab-midrange"), ("--preset", "lab-trainer", "lab-trainer")):  # fmt: skip
+        ran(f"compute many.jsonl {flag} {name} -o out.jsonl -q --force")
+        done = adv("audit out.jsonl")
+        assert said in done.out, done.err
+
+
+@pytest.mark.usefixtures("template")
 @pytest.mark.parametrize(
     ("command", "name"), [("methods", "lab-midrange"), ("presets", "lab-trainer"), ("schemas", "lab-log")]
 )
@@ -229,6 +237,15 @@ def test_an_entry_point_that_is_not_one_is_named(site: Path) -> None:
     one_line(adv("compute in.jsonl -m bad-one"), said)
 
 
+def test_a_package_that_cannot_be_imported_does_not_stop_an_audit_without_a_match(site: Path) -> None:
+    bad(site, "estimators", "")
+    ran("compute many.jsonl --expr 'reward * n - min / 7' -o out.jsonl -q")
+    done = adv("audit out.jsonl")
+    assert (done.status, "no match" in done.out) == (0, True), done.err
+    assert done.err.startswith("warning: ")
+    assert done.err.count("\n") == 1
+
+
 METHOD = '''
 import os, sys
 import polars as pl
@@ -246,10 +263,14 @@ X = Estimator(name="bad-one", build=build, FACT)
 LIES = {
     "return t.role('nothing')": "ColumnNotFoundError",
     "return 1.5": "it returns 1.5, not an expression of polars",
+    "return None": "it returns None, not an expression of polars",
     "return t.d.head(2)": "height of column '.1' (2) does not match height of column 'group' (60)",
+    "return t.d.append(t.d)": "height of column '.1' (120) does not match",
     "return t.d.sum()": "height of column '.1' (1) does not match",
     "return pl.lit('abc')": "it returns a column of the type String, not numbers",
     "return t.d > 1": "it returns a column of the type Boolean, not numbers",
+    "return pl.struct(t.d.alias('a'))": "it returns a column of the type Struct({'a': Float64}), not numbers",
+    "return t.d.cast(pl.Int64).cast(pl.Date)": "it returns a column of the type Date, not numbers",
     "t.n = 3": "FrozenInstanceError: cannot assign to field 'n'",
     "sys.exit(0)": "SystemExit: 0",
     "raise GeneratorExit": "GeneratorExit",
@@ -275,7 +296,9 @@ def test_a_method_that_lies_is_one_line_with_its_package(body: str, site: Path) 
     assert audited.err == used.err.replace("error:", "warning:").partition("; repair")[0] + "; it is left out\n"
 
 
-@pytest.mark.parametrize("fact", ["min_group='2'", "scales='none'", "centred='no'", "params=None"])
+@pytest.mark.parametrize(
+    "fact", ["min_group='2'", "scales='none'", "about=3", "batch='x'", "centred='no'", "params=None"]
+)
 def test_a_fact_of_a_method_has_its_type(fact: str, site: Path) -> None:
     method(site, fact=fact)
     for line in ("compute in.jsonl -m bad-one", "methods", "audit in.jsonl --column reward"):
@@ -285,6 +308,13 @@ def test_a_fact_of_a_method_has_its_type(fact: str, site: Path) -> None:
         done = adv(line)
         assert said in done.err
         assert done.err.count("\n") == 1
+
+
+def test_what_a_method_prints_is_not_among_the_data(site: Path) -> None:
+    method(site, "print('hello'); return t.d")
+    done = adv("compute in.jsonl -m bad-one -o - -q")
+    assert [row["advantage"] for row in done.rows] == [0.0, 1.0, 5.0] * 2
+    assert done.err == "hello\n"
 
 
 @pytest.mark.parametrize(
@@ -488,3 +518,11 @@ def test_tasks_on_other_machines_are_given_the_schemas() -> None:
     (read,) = with_schema([table], "lab-log", over)
     assert read.schema == schemas()["lab-log"]
     assert b"lab log" in sent[0], "the row itself"
+
+
+def test_every_table_knows_its_own_rows_by_heart() -> None:
+    """Where no package is installed all rows are at hand."""
+    for rows in (ESTIMATORS, presets(), schemas()):
+        assert [*rows] == [*rows.at_hand]
+        assert len(rows) == len(rows.at_hand)
+        assert {rows.origin(name) for name in rows} == {""}
