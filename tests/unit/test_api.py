@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import pickle
 import pydoc
 import re
@@ -386,20 +387,20 @@ def test_the_repr_of_a_look_is_what_it_means_in_thirty_lines(width: int) -> None
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
-        ({"method": "rloo"}, [-2.0, 2.0, 0.0, 0.0]),
-        ({"scale": "none", "clip": "-0.5:"}, [-0.5, 1.0, 0.0, 0.0]),
-        ({"scale": "none", "set": {"shape.affine.scale": 2}}, [-2.0, 2.0, 0.0, 0.0]),
-        ({"set": "divisor.level=none"}, CENTRED),
-        ({"method": "asymre", "param": {"shift": 1}}, [-2.0, 0.0, -1.0, -1.0]),
-        ({"scale": "none", "group": ["prompt_id"], "reward": {"reward": 3}}, [-3.0, 3.0, 0.0, 0.0]),
-        ({"scale": "none", "group": ("prompt_id", "reward")}, [0.0] * 4),
-        ({"scale": "none", "zero_variance": "null"}, [-1.0, 1.0, None, None]),
-        ({"scale": "none", "std_threshold": None, "batch_by": None}, CENTRED),
-        ({"expr": "reward - min"}, [0.0, 2.0, 0.0, 0.0]),
+        ({"method": "rloo"}, "-2, 2, 0, 0"),
+        ({"scale": "none", "clip": "-0.5:"}, "-0.5, 1, 0, 0"),
+        ({"scale": "none", "set": {"shape.affine.scale": 2}}, "-2, 2, 0, 0"),
+        ({"set": "divisor.level=none"}, "-1, 1, 0, 0"),
+        ({"method": "asymre", "param": {"shift": 1}}, "-2, 0, -1, -1"),
+        ({"scale": "none", "group": ["prompt_id"], "reward": {"reward": 3}}, "-3, 3, 0, 0"),
+        ({"scale": "none", "group": ("prompt_id", "reward")}, "0, 0, 0, 0"),
+        ({"scale": "none", "zero_variance": "null"}, "-1, 1, null, null"),
+        ({"scale": "none", "std_threshold": None, "batch_by": None}, "-1, 1, 0, 0"),
+        ({"expr": "reward - min"}, "0, 2, 0, 0"),
     ],
 )
-def test_options_are_those_of_the_command_line(options: dict[str, Any], wanted: list[float | None]) -> None:
-    assert grpo_cli.advantages(FRAME, **options).to_list() == wanted
+def test_options_are_those_of_the_command_line(options: dict[str, Any], wanted: str) -> None:
+    assert grpo_cli.advantages(FRAME, **options).to_list() == json.loads(f"[{wanted}]")
 
 
 @pytest.mark.parametrize("name", sorted(set(OPTIONS) - set(COMPUTED)))
