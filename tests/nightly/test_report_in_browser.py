@@ -15,7 +15,7 @@ from grpo_cli.render.report import write_report
 from grpo_cli.stats.inspection import Inspection
 from tests.support.command import adv
 from tests.support.jobs import inspected, write
-from tests.unit.render.test_report import against_another, categories, drawn, rows
+from tests.unit.render.test_report import beside, categories, drawn, logged, rows
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,9 @@ def test_a_browser_draws_every_figure(page: Any, found: Inspection) -> None:
 
 
 def test_a_browser_draws_what_changed_from_another_run(browser: Any, tmp_path: Path) -> None:
-    with opened_quietly(browser, against_another(), tmp_path / "a.html") as page:
+    now = inspected(logged("now.jsonl", "01111111 " * 12))
+    before = inspected(logged("before.jsonl", "00000000 " * 6 + "11111111 " * 6))
+    with opened_quietly(browser, beside(now, before), tmp_path / "a.html") as page:
         for name, marks in (("run_rates", 2), ("run_changes", 1)):
             assert page.locator(f"#figure-{name} .chart svg [aria-roledescription]").count() >= marks
         page.set_viewport_size({"width": 420, "height": 800})
