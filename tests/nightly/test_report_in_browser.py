@@ -208,13 +208,13 @@ def test_a_link_to_a_group_opens_it(browser: Any, page: Any) -> None:
 
 def test_the_rewards_stand_beside_the_conversation_and_on_a_phone_above_it(page: Any) -> None:
     page.click("#table tbody tr:nth-child(6) button")
-    for width, beside in ((1200, True), (390, False)):
+    for width, is_beside in ((1200, True), (390, False)):
         page.set_viewport_size({"width": width, "height": 844})
         numbers, turns = (
             page.locator(f"#group-rows article {part}").first.bounding_box() for part in (".numbers", ".turns")
         )
-        assert (turns["x"] >= numbers["x"] + numbers["width"]) == beside
-        assert (turns["y"] >= numbers["y"] + numbers["height"]) != beside
+        assert (turns["x"] >= numbers["x"] + numbers["width"]) == is_beside
+        assert (turns["y"] >= numbers["y"] + numbers["height"]) != is_beside
     page.set_viewport_size({"width": 1200, "height": 900})
     close(page)
 
