@@ -45,9 +45,10 @@ class Formulas:
 
     def advantages(self, plan: Plan) -> Vector:
         """The advantages of a plan; all NaN if its method fails, or cannot be computed for groups in several batches."""
-        formula = self.key(plan)
-        if self._whole is not None and plan.uses_batch and formula not in self._known:
-            self._known[formula] = self._whole.advantages(plan)[self.rows]
+        whole = self._whole if plan.uses_batch else None
+        formula = (whole or self).key(plan)  # rows of the batch that are not here may lack rewards
+        if whole is not None and formula not in self._known:
+            self._known[formula] = whole.advantages(plan)[self.rows]
         self.compute([plan])
         if formula in self._known:
             return self._known[formula]
