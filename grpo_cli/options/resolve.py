@@ -19,7 +19,7 @@ from grpo_cli.engine.presets import Preset, differences, preset, presets
 from grpo_cli.errors import UnknownName, UsageError, near_names
 from grpo_cli.options.meant import meant
 from grpo_cli.options.table import BY_VALUE, EVERY, NO_ROLLOUTS, OF_PART, OPTIONS
-from grpo_cli.schemas.table import items
+from grpo_cli.values.paths import items
 
 Given = Mapping[str, Any]
 FORMULA = frozenset({"preset", "method", "expr", "param"})  # they are chosen together

@@ -12,21 +12,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import polars as pl
 
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.read.columns import Columns
-from grpo_cli.read.group_keys import Coded, blocks, encode, sizes, within
+from grpo_cli.read.group_keys import Coded, blocks, encode, sizes, usual, within
 from grpo_cli.read.known_names import ROLLOUT_NUMBER
 from grpo_cli.read.prompt_check import Mixed, mixed_prompts
-from grpo_cli.read.repeated_draws import size_by_advantages
 from grpo_cli.read.request import Request, Rule
 from grpo_cli.read.tables import Table
 from grpo_cli.schemas.table import words
 from grpo_cli.values.cells import canonical, where
 from grpo_cli.values.paths import PARENT
+
+ROUNDED = 1e-4  # advantages of a block whose mean is nearer to 0 add up to 0, up to rounding
 
 
 @dataclass(frozen=True)
@@ -92,11 +94,32 @@ def group(columns: Columns, rule: Rule) -> Groups:
         too_few = sizes(coded) < rule.size
         short = too_few if too_few.any() and rule.partial != "keep" else None
     elif (logged := columns.logged_advantages(rule.logged_column)) is not None:
-        cut_size = size_by_advantages(by_key, logged)
+        cut_size = _size_by_advantages(by_key, logged)
         coded = by_key if cut_size is None else blocks(by_key, cut_size)
     parts = [columns.file if name == "file" else columns.values[name] for name in rule.batch_parts]
     batches = encode(parts, columns.height)
     return Groups(columns, rule, by_key, coded, batches, cut_size, short)
+
+
+def _size_by_advantages(coded: Coded, advantages: pl.Series) -> int | None:
+    """The size of all groups, if the logged advantages show that some groups merge several of that size.
+
+    The advantages of a group add up to zero; if those of each block do, the prompt was drawn several times.
+    """
+    _, lengths = coded.runs()
+    # All runs of a key are multiples of the size; the last run may be cut short.
+    is_cut = len(lengths) > 1 and lengths[-1] < lengths[:-1].min()
+    size = int(np.gcd.reduce(lengths[:-1] if is_cut else lengths))
+    rows = sizes(coded)
+    usual_size, _ = usual(coded)
+    if size <= 1 or usual_size != size or rows.max() == size or (rows % size).any():
+        return None
+    cut = blocks(coded, size)
+    values = advantages.fill_nan(None).fill_null(0.0).to_numpy()
+    sums = np.bincount(cut.codes.to_numpy(), weights=values, minlength=cut.size)
+    near = ROUNDED * size * max(1.0, float(np.abs(values).max()))
+    add_up = np.isfinite(sums).all() and (np.abs(sums) <= near).all()
+    return size if add_up and values.any() else None
 
 
 def is_one_dataset(tables: Sequence[Table]) -> bool:

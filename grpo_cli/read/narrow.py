@@ -166,9 +166,9 @@ class Narrow(Located):
         ((file, inside),) = self.by_file(self.places_of(np.array([row])))
         return self.tables[file].name, int(inside[0]) + 1
 
-    def label(self, code: int) -> str:
-        """The key of a group as text on one line, nearly always in full."""
-        return label(self.key, code, int(self.groups.first[code]), LONGEST)
+    def label(self, code: int, width: int = LONGEST) -> str:
+        """The key of a group as text on one line, nearly always in full; each of its columns in no more than `width` cells."""
+        return label(self.key, code, int(self.groups.first[code]), width)
 
 
 def _identity(groups: Groups) -> pl.DataFrame:

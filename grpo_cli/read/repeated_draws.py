@@ -16,7 +16,7 @@ import polars as pl
 
 from grpo_cli.engine.moments import Index
 from grpo_cli.read.columns import Columns
-from grpo_cli.read.group_keys import Coded, blocks, encode, parts_of_each, sizes, spanning, usual, within
+from grpo_cli.read.group_keys import Coded, blocks, encode, parts_of_each, sizes, spanning, within
 from grpo_cli.read.known_names import JUDGES, ROLLOUT_IDS, SAMPLE_IDS
 
 Numbering = Literal["rollout", "sample", "judge"]  # what a column numbers; `sample` restarts in each group
@@ -211,27 +211,6 @@ def size_by_samples(coded: Coded, samples: pl.Series) -> int | None:
     if size < _MANY or size >= sizes(coded).max() or samples.null_count():
         return None
     return size if within(blocks(coded, size), [samples]).size == len(samples) else None
-
-
-def size_by_advantages(coded: Coded, advantages: pl.Series) -> int | None:
-    """The size of all groups, if the logged advantages show that some groups merge several of that size.
-
-    The advantages of a group add up to zero; if those of each block do, the prompt was drawn several times.
-    """
-    _, lengths = coded.runs()
-    # All runs of a key are multiples of the size; the last run may be cut short.
-    is_cut = len(lengths) > 1 and lengths[-1] < lengths[:-1].min()
-    size = int(np.gcd.reduce(lengths[:-1] if is_cut else lengths))
-    rows = sizes(coded)
-    usual_size, _ = usual(coded)
-    if size < _MANY or usual_size != size or rows.max() == size or (rows % size).any():
-        return None
-    cut = blocks(coded, size)
-    values = advantages.fill_nan(None).fill_null(0.0).to_numpy()
-    sums = np.bincount(cut.codes.to_numpy(), weights=values, minlength=cut.size)
-    near = _NEAR * size * max(1.0, float(np.abs(values).max()))
-    add_up = np.isfinite(sums).all() and (np.abs(sums) <= near).all()
-    return size if add_up and values.any() else None
 
 
 def by_baselines(coded: Coded, baseline: pl.Series) -> Suspicion | None:

@@ -30,9 +30,9 @@ from grpo_cli.read.known_names import (
 from grpo_cli.read.layout import Layout
 from grpo_cli.read.prompt_check import other_texts, prompts_by_name
 from grpo_cli.read.tables import Binding, Table
-from grpo_cli.schemas.table import Schema, items
+from grpo_cli.schemas.table import Schema
 from grpo_cli.values.cells import Field, Kind
-from grpo_cli.values.paths import PARENT, is_there
+from grpo_cli.values.paths import PARENT, is_there, items
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from grpo_cli.values.key_text import cut
 SHOWN = 12  # this many rows of the group are shown
 PLACE = 24  # characters of the file and row of a row, if its group is in several files
 MOST = 2_000_000  # rows that are worked out with all intermediate columns
-KEY = 60  # characters of the key of the group
+KEY = 60  # characters of a column of the key of the group
 # Extra columns that a reader needs to follow the arithmetic, where they fit.
 EXTRAS = ("length", "logprob", "baseline", "kl", "step_reward")
 DIGITS = 6
@@ -46,7 +46,7 @@ def render(facts: Facts, scored: Scored, narrow: Narrow, console: Console) -> No
     sheet.blank()
     example = worked_example(plan, scored, narrow)
     columns = ", ".join(map(clean, facts.group_key))
-    label = cut(clean(narrow.label(example.code)), KEY)
+    label = narrow.label(example.code, KEY)
     group = f"{columns} = {label}" if columns else label
     files = {file for file, _ in example.places}
     where = clean(*files) if len(files) == 1 else f"{len(files)} files"

@@ -25,10 +25,10 @@ from grpo_cli.read.pairs import NOWHERE, NUMBER, WHOLE, Keyed, comparable, gathe
 from grpo_cli.read.recognise import recognise
 from grpo_cli.read.tables import Binding, FileTable, Table, label, refuse_changed
 from grpo_cli.runs.asked import condition_of, made, output_of
-from grpo_cli.schemas.table import NONE, items
+from grpo_cli.schemas.table import NONE
 from grpo_cli.values.cells import JSON_TEXT, Field, nameless
 from grpo_cli.values.column_types import Contents
-from grpo_cli.values.paths import Absent, absent, splits
+from grpo_cli.values.paths import Absent, absent, items, splits
 from grpo_cli.write.outputs import (
     Output,
     Target,

@@ -31,7 +31,8 @@ from grpo_cli.options.table import EVERY, NO_ROLLOUTS, OPTIONS, PER_TOKEN
 from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, KlField, OverTables
-from grpo_cli.schemas.table import Mark, MarkKind, items
+from grpo_cli.schemas.table import Mark, MarkKind
+from grpo_cli.values.paths import items
 from grpo_cli.write.outputs import STDOUT, Output
 from grpo_cli.write.token_lists import TokenColumns
 

@@ -20,8 +20,8 @@ from grpo_cli.read.layout import layout
 from grpo_cli.read.request import columns_of_roles, unread_columns
 from grpo_cli.read.tables import Table
 from grpo_cli.runs.asked import OnFiles, binding_of, made, output_of
-from grpo_cli.schemas.table import items
 from grpo_cli.stats.compare import Compared, Comparison, compare
+from grpo_cli.values.paths import items
 from grpo_cli.write.outputs import Output, choose_targets, refuse_columns, refuse_read_columns
 from grpo_cli.write.write_outputs import Computed, Phase, write
 

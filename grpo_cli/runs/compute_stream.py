@@ -30,9 +30,10 @@ from grpo_cli.read.checks import CHECKS_OF_STREAM
 from grpo_cli.read.layout import layout
 from grpo_cli.read.tables import FileTable
 from grpo_cli.runs.compute_files import Facts, Job, scored_unless_refused
-from grpo_cli.schemas.table import NONE, items
+from grpo_cli.schemas.table import NONE
 from grpo_cli.stats.facts import Tally, group_facts
 from grpo_cli.values.cells import Field, canonical
+from grpo_cli.values.paths import items
 from grpo_cli.values.slices import Ints
 from grpo_cli.write.outputs import STDOUT, Target, added, refuse_columns, refuse_read_columns, refuse_summary
 from grpo_cli.write.token_lists import tokens_of_rows

@@ -42,12 +42,6 @@ def words(name: str) -> str:
     return _WORDS.get(name, name)
 
 
-def items(text: str) -> list[str]:
-    """The items of a text with commas, such as columns; one that has commas itself, or spaces around it, stands in double quotes."""
-    found = re.findall(r'\s*(?:"([^",]*,[^"]*|\s[^"]*|[^"]*\s)"\s*|([^,]*)),', f"{text},")
-    return [quoted or plain.strip() for quoted, plain in found]
-
-
 def _is_number(value: Any) -> bool:
     if isinstance(value, str):
         return _NUMBER.fullmatch(value) is not None

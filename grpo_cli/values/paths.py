@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -73,6 +74,12 @@ def refuse_doubled(wanted: Iterable[str], names: Sequence[str], file: str, what:
 def shown(name: str) -> str:
     """A column name in a message, with quotes if spaces around it would not be seen."""
     return name if name == name.strip() else repr(name)
+
+
+def items(text: str) -> list[str]:
+    """The items of a text with commas, such as columns; one that has commas itself, or spaces around it, stands in double quotes."""
+    found = re.findall(r'\s*(?:"([^",]*,[^"]*|\s[^"]*|[^"]*\s)"\s*|([^,]*)),', f"{text},")
+    return [quoted or plain.strip() for quoted, plain in found]
 
 
 def as_value(*names: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 import grpo_cli
 from grpo_cli.options.resolve import normalized
-from grpo_cli.schemas.table import items
+from grpo_cli.values.paths import items
 from tests.support.command import adv, ran
 from tests.support.drawn import paired
 from tests.support.jobs import near, rows_of, write

@@ -25,7 +25,7 @@ RULES: dict[str, str] = {
     "formats": "errors parallel values files",
     "schemas": "errors plugins values",
     "engine": "errors parallel plugins",
-    "options": "errors plugins files schemas engine",
+    "options": "errors plugins values files schemas engine",
     "read": "errors parallel values files formats schemas engine",
     "stats": "errors values schemas engine read",
     "auditing": "errors plugins values formats schemas engine read stats",
