@@ -325,7 +325,8 @@ def added(
         columns[0] = on_tokens(on_each.to_series(), tokens)
     if output.facts:
         frame = scored.frame
-        values = (frame[".mean"], frame[".std"], frame[".n"].cast(pl.Int64), frame[".status"].cast(pl.String))
+        std = frame[".std"].fill_nan(None)  # of a group whose rows are all left out
+        values = (frame[".mean"], std, frame[".n"].cast(pl.Int64), frame[".status"].cast(pl.String))
         columns += [value.alias(f"{output.column}_{fact}") for fact, value in zip(FACTS, values, strict=True)]
     return pl.DataFrame(columns)
 
