@@ -620,8 +620,19 @@ def marked_rows(counted: Counter[tuple[MarkKind, str, str]]) -> list[MarkedRows]
     return [MarkedRows(kind, mark, reason, rows) for (kind, mark, reason), rows in counted.most_common()]
 
 
-def read_as(narrow: Narrow) -> dict[str, Any]:
+class ReadAs(TypedDict):
     """What was read, and how: fields of every summary."""
+
+    schema: str | None
+    group_key: Sequence[str]
+    reward_columns: Sequence[str]
+    map: Mapping[str, Number]
+    key_note: str
+    notes: Sequence[str]
+
+
+def read_as(narrow: Narrow) -> ReadAs:
+    """The fields that say what was read, and how."""
     return {
         "schema": narrow.schema,
         "group_key": narrow.key_words,
