@@ -71,7 +71,7 @@ def test_a_number_is_read_from_whatever_writes_one(values: str, number: float | 
         assert cells.as_number(value) == number
 
 
-@pytest.mark.parametrize("value", ["good", "1_000", "0x10", "1,5", "\u0661", [1, 2], [], {"a": 1}, b"1", "7/0", "7/-8"])
+@pytest.mark.parametrize("value", ["good", "1_000", "\u0661", [1, 2], {"a": 1}, "7/0", "7/-8"])
 def test_anything_else_is_no_number(value: object) -> None:
     with pytest.raises(ValueError, match=r".*"):
         cells.as_number(value)
@@ -98,21 +98,7 @@ def test_columns_of_text_are_read_as_their_values_are(texts: list[str | None]) -
         assert repr(found.to_list()) == repr(expected)
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        pl.Int8,
-        pl.Int64,
-        pl.Int128,
-        pl.UInt8,
-        pl.UInt64,
-        pl.UInt128,
-        pl.Float32,
-        pl.Decimal(10, 2),
-        pl.Boolean,
-        pl.String,
-    ],
-)
+@pytest.mark.parametrize("dtype", [pl.Int8, pl.UInt128, pl.Float32, pl.Decimal(10, 2), pl.Boolean, pl.String])
 def test_numbers_of_any_dtype_become_floats(dtype: Any) -> None:
     found = cells.typed(Field("r", "number"), pl.Series([1, 0, None]).cast(dtype), str)
     assert found.dtype == pl.Float64
@@ -140,13 +126,13 @@ def test_a_plain_number_is_a_list_of_one(values: str, lists: str) -> None:
     assert repr(found.to_list()) == lists
 
 
-@pytest.mark.parametrize(
-    "series", [pl.Series([[1.0, 2.0]], dtype=pl.Array(pl.Float32, 2)), pl.Series([], dtype=pl.Int64)]
-)
-def test_arrays_and_nothing_are_lists_as_well(series: pl.Series) -> None:
-    found = cells.typed(Field("r", "numbers"), series, str)
-    assert found.dtype == pl.List(pl.Float64)
-    assert found.to_list() == series.to_list()
+def test_arrays_and_nothing_are_lists_as_well() -> None:
+    array = pl.Series([[1.0, 2.0]], dtype=pl.Array(pl.Float32, 2))
+    nothing = pl.Series([], dtype=pl.Int64)
+    for series in (array, nothing):
+        found = cells.typed(Field("r", "numbers"), series, str)
+        assert found.dtype == pl.List(pl.Float64)
+        assert found.to_list() == series.to_list()
 
 
 @pytest.mark.parametrize(
@@ -208,15 +194,11 @@ def parsed(data: bytes) -> list[Any]:
 
 
 @given(json_lines())
-def test_taking_the_new_field_out_of_jsonl_gives_the_input(data: bytes) -> None:
-    out = woven(JSONL, data, adding([0.123454321] * len(parsed(data))))
+def test_a_new_field_or_one_that_is_replaced_changes_nothing_else(data: bytes) -> None:
+    before = parsed(data)
+    out = woven(JSONL, data, adding([0.123454321] * len(before)))
     assert out.replace(b',"advantage":0.123454321', b"").replace(b'"advantage":0.123454321', b"") == data
     assert all(row["advantage"] == 0.123454321 for row in parsed(out))
-
-
-@given(json_lines())
-def test_replacing_a_field_changes_nothing_else(data: bytes) -> None:
-    before = parsed(data)
     after = parsed(woven(JSONL, data, adding([0.5] * len(before), replace=True)))
     expected = [{**row, "advantage": 0.5} for row in before]
     assert repr(after) == repr(expected)  # NaN equals nothing
@@ -286,7 +268,7 @@ def test_cells_are_written_as_json() -> None:
 def test_taken_lines_come_in_their_new_order_each_ended() -> None:
     data = b'\xef\xbb\xbf{"a":1}\r\n\r\n{"a":2}\r\n{"a":3}'
     out = woven(JSONL, data, adding([0.5, 1.5, 2.5], take=[2, 0, 0]))
-    assert out == (b'\xef\xbb\xbf{"a":3,"advantage":0.5}\r\n{"a":1,"advantage":1.5}\r\n{"a":1,"advantage":2.5}\r\n')
+    assert out == b'\xef\xbb\xbf{"a":3,"advantage":0.5}\r\n{"a":1,"advantage":1.5}\r\n{"a":1,"advantage":2.5}\r\n'
 
 
 def test_lines_that_are_appended_later_are_not_read() -> None:
@@ -308,21 +290,15 @@ def test_nested_paths_are_reached_and_a_whole_name_wins() -> None:
     ("data", "message"),
     [
         ('{"r":1}\n\n{"r":"good"}\n', "in:3: r is 'good', expected a number"),
-        ('{"r":"' + "x" * 90 + '"}', "in:1: r is '" + "x" * 36 + "..., expected a number"),
+        ('{"r":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}', "in:1: r is 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx..., expected a number"),
         ('{"r":1}\n{"r":\n{"r":1}\n', "in:2: not JSON: expecting value at column 6;"),
-        ('{"r":1,"s":"a\x00"}\n', "in:1: not JSON: invalid control character at column 14;"),
-        ('{"r":1 \n{"r":1}\n', "in:1: not JSON: expecting ',' delimiter at column 8;"),
         ('{"r":1}\n{"r":', "in:2: the last line is cut short"),
         ("[1]\n", "in:1: expected an object, found an array"),
         ("{\n", "in:1: a JSON value spans several lines"),
         ("\n \n", "in: no rows"),
-        ("", "in: no rows"),
         ('{"rr":1}\n', "in: no column 'r'; did you mean 'rr'? columns: rr"),
-        ('{"reward":1}\n', "in: no column 'r'"),
-        ("\ufeff{}".encode("utf-16").decode("latin-1"), "in:"),
-        ("[" * 100_000 + "\n", "in:1:"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_read_is_named_with_its_line(data: str, message: str) -> None:
     with pytest.raises(DataError) as caught:
         scanned(JSONL, data, "r")
@@ -364,22 +340,11 @@ def test_taken_records_follow_the_header() -> None:
     assert out == b'k,r,advantage\r\nc,2,0.5\r\n"a\nb",1,1.5\r\nc,2,NaN\r\n'
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ("k,reward\na,1\n", "in: no column 'r'"),
-        ("r,r\n1,1\n", "in: columns 1 and 2 are named 'r'"),
-        ("", "in: no rows"),
-        ("\n\n", "in: no rows"),
-    ],
-)
-def test_csv_without_the_column_or_rows_says_so(data: str, message: str) -> None:
-    with pytest.raises(DataError) as caught:
-        scanned(CSV, data, "r")
-    assert str(caught.value).startswith(message)
-
-
-def test_csv_with_a_header_alone_has_no_rows_but_columns() -> None:
+def test_csv_without_a_header_or_the_column_says_so_and_with_a_header_alone_it_has_columns() -> None:
+    with pytest.raises(DataError, match=r"^in: no column 'r'"):
+        scanned(CSV, "k,reward\na,1\n", "r")
+    with pytest.raises(DataError, match=r"^in: no rows"):
+        scanned(CSV, "\n\n", "r")
     assert scanned(CSV, "k,r\n", "r") == []
     assert woven(CSV, "\n\nk,r", adding(pl.Series([], dtype=pl.Float64))) == b"\n\nk,r,advantage"
 
@@ -397,20 +362,21 @@ NESTED_ROWS = """\
 
 
 def nested_table() -> pa.Table:
+    role = pa.struct([("role", pa.string()), ("n", pa.uint64())])
     types = {
-        "k": pa.string(),
         "r": pa.string(),
         "s": pa.struct([("x", pa.float32()), ("deep", pa.struct([("y", pa.int8())]))]),
-        "l": pa.list_(pa.struct([("role", pa.string()), ("n", pa.uint64())])),
+        "l": pa.list_(role),
         "m": pa.map_(pa.string(), pa.int64()),
         "d": pa.dictionary(pa.int32(), pa.string()),
         "t": pa.timestamp("us", tz="UTC"),
         "b": pa.binary(2),
         "s.x": pa.int64(),
     }
+    key = pa.field("k", pa.string(), nullable=False, metadata={"note": "key"})
+    schema = pa.schema([key, *types.items()], {"pandas": "{}", "mine": "kept"})
     rows = [json.loads(line) for line in NESTED_ROWS.splitlines()]
-    table = pa.Table.from_pylist(rows, pa.schema(types, {"pandas": "{}", "mine": "kept"}))
-    table = table.set_column(0, pa.field("k", pa.string(), nullable=False, metadata={"note": "key"}), table["k"])
+    table = pa.Table.from_pylist(rows, schema)
     return table.set_column(1, "r", table["r"].cast(pa.decimal128(10, 2)))
 
 
@@ -460,14 +426,10 @@ def test_arrow_keeps_every_column_its_schema_and_its_batches(data: bytes) -> Non
 
 @pytest.mark.parametrize(("compression", "stream"), [("lz4", True), ("zstd", False), (None, True)])
 def test_arrow_keeps_its_compression(compression: str | None, *, stream: bool) -> None:
-    columns = {"r": ["x" * 1000] * 10}
-    frame = pl.DataFrame(columns)
-    by_polars = io.BytesIO()
-    write: Any = frame.write_ipc_stream if stream else frame.write_ipc
-    write(by_polars, compression=compression or "uncompressed")
-    for data in (arrow_of(pa.table(columns), stream=stream, compression=compression), by_polars.getvalue()):
-        grown = len(woven(ARROW, data, adding([0.5] * 10))) - len(data)
-        assert abs(grown) < 2000
+    table = pa.table({"r": ["x" * 1000] * 10})
+    data = arrow_of(table, stream=stream, compression=compression)
+    grown = len(woven(ARROW, data, adding([0.5] * 10))) - len(data)
+    assert abs(grown) < 2000
 
 
 @pytest.mark.parametrize("data", NESTED)
@@ -501,10 +463,11 @@ def test_rows_of_view_types_are_written_once_whatever_is_between_them() -> None:
     )  # fmt: skip
     sink = io.BytesIO()
     table.write_ipc(sink)
-    out = woven(ARROW, sink.getvalue(), adding([0.5] * 1_000, take=range(0, 2_000, 2)))
-    assert len(out) < len(sink.getvalue())
+    data = sink.getvalue()
+    out = woven(ARROW, data, adding([0.5] * 1_000, take=range(0, 2_000, 2)))
+    assert len(out) < len(data)
     assert pl.read_ipc(out).drop("advantage").equals(table[::2])
-    assert ipc.open_file(out).schema.remove(5) == ipc.open_file(sink.getvalue()).schema
+    assert ipc.open_file(out).schema.remove(5) == ipc.open_file(data).schema
 
 
 def test_a_replaced_column_of_arrow_stays_in_its_place() -> None:
@@ -520,17 +483,14 @@ def test_an_arrow_table_without_rows_gains_the_column() -> None:
     assert scanned(ARROW, out, "advantage") == []
 
 
-@pytest.mark.parametrize("data", [b"PAR1 and then nothing", b"ARROW1 and then nothing", b"\xff\xff\xff\xffnothing"])
-def test_a_broken_file_is_one_line(data: bytes) -> None:
+@pytest.mark.parametrize(
+    "data", [b"PAR1 and then nothing", b"ARROW1 and then nothing", b"\xff\xff\xff\xff!", b"FEA1...."]
+)
+def test_a_broken_file_or_feather_1_is_one_line(data: bytes) -> None:
     known = sniff(in_memory(data))
     for act in (known.columns, known.read, lambda source: known.scan(source, [Field("r", "number")])):
-        with pytest.raises(DataError, match=r"^in: not readable as "):
+        with pytest.raises(DataError, match=r"^in: not readable as (Parquet|Arrow IPC)"):
             act(in_memory(data))
-
-
-def test_feather_1_is_refused() -> None:
-    with pytest.raises(DataError, match="not readable as Arrow IPC"):
-        ARROW.columns(in_memory(b"FEA1...."))
 
 
 def test_a_word_in_a_parquet_column_is_named_with_its_row() -> None:
@@ -546,18 +506,13 @@ def test_fewer_rows_than_before_are_a_changed_input() -> None:
 # --- which format, and from one to another ---------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "format_name"),
-    [("a.jsonl", "jsonl"), ("x/A.JSON", "jsonl"), ("a.b.pq", "parquet"), ("a.feather", "arrow"), ("a.tsv", "tsv")],
-)
-def test_the_suffix_decides(name: str, format_name: str) -> None:
-    assert of(name).name == format_name
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a", ".jsonl/a", "a.jsonl.bz2"])
-def test_an_unknown_suffix_lists_the_known_ones(name: str) -> None:
-    with pytest.raises(UsageError, match=r"\.parquet"):
-        of(name)
+def test_the_suffix_decides_and_an_unknown_one_lists_the_known_ones() -> None:
+    assert of("x/A.JSON").name == "jsonl"
+    assert of("a.b.pq").name == "parquet"
+    assert of("a.tsv").name == "tsv"
+    for name in ("a.txt", "a", ".jsonl/a", "a.jsonl.bz2"):
+        with pytest.raises(UsageError, match=r"\.parquet"):
+            of(name)
 
 
 @pytest.mark.parametrize(
@@ -583,11 +538,8 @@ def test_a_pipe_of_something_else_says_what_to_do(data: bytes, cure: str) -> Non
 
 
 @pytest.mark.parametrize("target", FORMATS)
-@pytest.mark.parametrize(
-    "data", [parquet_of(nested_table().drop_columns(["m"])), b'{"k":1,"l":[{"a":1}],"e":{}}\n{"k":"1"}\n']
-)
-def test_every_format_can_be_written_as_every_other(target: str, data: bytes) -> None:
-    frame = sniff(in_memory(data)).read(in_memory(data))
+def test_what_only_columns_hold_can_be_written_as_every_other_format(target: str) -> None:
+    frame = PARQUET.read(in_memory(parquet_of(nested_table().drop_columns(["m"]))))
     sink = io.BytesIO()
     FORMATS[target].write_parts(iter([frame]), sink, NOTE)
     again = FORMATS[target].read(in_memory(sink.getvalue()))
@@ -617,24 +569,16 @@ def test_the_private_dtype_of_keys_reaches_no_file() -> None:
 # --- some values ---------------------------------------------------------------------------------------------
 
 TEXTS = [f"text {at}, \u00e9 {'x' * (at % 50)}" for at in range(3000)]
-LINES = [json.dumps({"n": at, "text": text}) for at, text in enumerate(TEXTS)]
-
-
-def of_frame(known: Any) -> bytes:
-    sink = io.BytesIO()
-    known.write_parts(iter([pl.DataFrame({"n": range(3000), "text": TEXTS})]), sink, NOTE)
-    return sink.getvalue()
-
-
-SOME: dict[str, bytes] = {
+TEXT_TABLE = pa.table({"n": range(3000), "text": TEXTS})
+LINES = pl.from_arrow(TEXT_TABLE).write_ndjson().splitlines()
+SOME = {
     "lines": "\n".join(LINES).encode(),
     "lines with a mark, blanks and CRLF": ("\ufeff" + " \r\n\r\n".join(LINES) + "\r\n\r\n").encode(),
     "packed lines": gzip.compress("\n".join(LINES).encode()),
     "array": f"[{','.join(LINES)}]".encode(),
-    "csv": of_frame(CSV),
-    "tsv": of_frame(TSV),
-    "parquet": parquet_of(pa.table({"n": range(3000), "text": TEXTS}), row_group_size=700),
-    "arrow": of_frame(ARROW),
+    "csv": pl.from_arrow(TEXT_TABLE).write_csv().encode(),
+    "parquet": parquet_of(TEXT_TABLE, row_group_size=700),
+    "arrow": arrow_of(TEXT_TABLE),
 }
 
 
@@ -644,10 +588,11 @@ def test_single_rows_are_values_and_json_texts(name: str, *, scanned_before: boo
     source = in_memory(SOME[name])
     known = of(source)
     index = known.scan(source, [Field("n", "number")]).index if scanned_before else None
-    cheap = [*known.cheap_rows(source, index, 3000)]
-    assert cheap == sorted({*cheap})
+    cheap = np.array(known.cheap_rows(source, index, 3000))
+    assert (np.diff(cheap) > 0).all()
     assert 0 <= cheap[0] <= cheap[-1] < 3000
-    some = [*cheap[:3], *cheap[len(cheap) // 2 :][:3], *cheap[-3:]]
+    middle = cheap[len(cheap) // 2 :]
+    some = np.concatenate([cheap[:3], middle[:3], cheap[-3:]])
     for rows in (np.unique(some), np.array([0, 2999]), np.arange(3000)):
         found = single(known, source, index, rows, "text")
         assert found == [TEXTS[row] for row in rows]
@@ -657,7 +602,7 @@ def test_single_rows_are_values_and_json_texts(name: str, *, scanned_before: boo
 
 def single(known: Any, source: Input, index: Any, rows: Any, column: str, *, as_json: bool = False) -> list[Any]:
     frames = known.rows(source, Excerpt(index, rows, [column], as_json))
-    return [value for frame in frames for value in frame[column].to_list()]
+    return list(pl.concat(frames)[column])
 
 
 def test_the_values_of_rollouts_in_lines() -> None:
@@ -699,15 +644,17 @@ def test_a_field_that_other_rollouts_have_themselves_is_never_taken_from_farther
     source = in_memory(text.replace("\n", " ") if known.lined else f"[{text}]")
     scan = known.scan(source, [Field("prompt", "key"), Field("step", "key")]).frame
     read = known.read(source)
+    rows = np.arange(3)
     for name, values in {"prompt": ["own", None, None], "step": [7, 7, 7]}.items():
-        assert scan[name].to_list() == read[name].to_list() == values
-        assert single(known, source, None, np.arange(3), name) == values
-    assert single(known, source, None, np.arange(3), "prompt", as_json=True) == ['"own"', None, None]
-    assert single(known, source, None, np.arange(3), "step", as_json=True) == ["7", "7", "7"]
+        assert scan[name].to_list() == values
+        assert read[name].to_list() == values
+        assert single(known, source, None, rows, name) == values
+    assert single(known, source, None, rows, "prompt", as_json=True) == ['"own"', None, None]
+    assert single(known, source, None, rows, "step", as_json=True) == ["7", "7", "7"]
 
 
-@pytest.mark.parametrize("tail", [b"xxxx", b"PARE", b""])
-def test_a_sample_of_broken_or_encrypted_parquet_is_refused_in_one_line(tail: bytes) -> None:
+@pytest.mark.parametrize(("tail", "said"), [(b"xxxx", "not readable as Parquet"), (b"PARE", "the file is encrypted")])
+def test_a_sample_of_broken_or_encrypted_parquet_is_refused_in_one_line(tail: bytes, said: str) -> None:
     data = parquet_of(pa.table({"reward": [0.0, 1.0]}))
-    with pytest.raises(DataError, match=r"^in: (not readable as Parquet|the file is encrypted)"):
+    with pytest.raises(DataError, match=f"^in: {said}"):
         PARQUET.sample(in_memory(data[:-4] + tail))
