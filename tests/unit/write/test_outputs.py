@@ -60,13 +60,9 @@ def own(*names: str) -> list[Path]:
 # --- names -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [("run.step_1.jsonl", "run.step_1.advantages.jsonl"), ("deep/er/x.ndjson", "deep/er/x.advantages.ndjson")],
-)
-def test_without_a_name_the_output_is_written_beside_the_input(name: str, wanted: str) -> None:
-    assert outputs(made(name), scale="none") == [wanted]
-    assert values(wanted) == CENTRED
+def test_without_a_name_the_output_is_written_beside_the_input() -> None:
+    assert outputs(made("deep/run.step_1.ndjson"), scale="none") == ["deep/run.step_1.advantages.ndjson"]
+    assert values("deep/run.step_1.advantages.ndjson") == CENTRED
 
 
 def test_a_file_name_is_taken_as_it_is_and_its_folder_must_be_there(source: Path) -> None:
@@ -98,25 +94,11 @@ def test_each_of_several_files_gets_an_output_beside_it_with_its_rows() -> None:
     assert values("b.advantages.csv") == [-2.0, 0.0]
 
 
-def test_a_dash_writes_to_standard_output(source: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    assert outputs(source, output="-", scale="none") == ["stdout"]
-    lines = capfdbinary.readouterr().out.splitlines()
-    assert [json.loads(line)["advantage"] for line in lines] == CENTRED
-    assert [*files()] == ["in.jsonl"]
-
-
 @pytest.mark.parametrize("to", ["-", "one.jsonl"])
 def test_several_inputs_do_not_share_one_output(to: str, source: Path) -> None:
     with pytest.raises(UsageError, match=r"2 inputs cannot share.*-o DIRECTORY/"):
         compute(source, made("b.jsonl"), output=to, group_within="file")
     assert not Path("one.jsonl").exists()
-
-
-@pytest.mark.parametrize("to", ["out.txt", "out"])
-def test_a_name_without_a_known_suffix_is_refused(to: str, source: Path) -> None:
-    with pytest.raises(UsageError, match="unknown file format"):
-        compute(source, output=to)
-    assert [*files()] == ["in.jsonl"]
 
 
 def test_standard_input_is_the_only_input(source: Path) -> None:
@@ -127,9 +109,7 @@ def test_standard_input_is_the_only_input(source: Path) -> None:
 # --- nothing is overwritten --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"output": "in.advantages.jsonl"}, {"output": "in.advantages.jsonl", "dtype": "f32"}]
-)
+@pytest.mark.parametrize("options", [{}, {"output": "in.advantages.jsonl"}])
 def test_an_output_that_exists_is_refused_without_force(options: dict[str, Any], source: Path) -> None:
     out = made("in.advantages.jsonl", "precious\n")
     with pytest.raises(UsageError, match=r"in\.advantages\.jsonl exists; add --force"):
@@ -148,14 +128,13 @@ def test_one_of_several_outputs_that_exists_stops_the_run() -> None:
 
 
 @pytest.mark.parametrize("name", ["in.jsonl", "./x/../in.jsonl", "symlink.jsonl", "hard.jsonl", "link/in.jsonl", "."])
-@pytest.mark.parametrize("force", [False, True])
-def test_an_input_is_never_overwritten(name: str, *, force: bool, source: Path) -> None:
+def test_an_input_is_never_overwritten(name: str, source: Path) -> None:
     Path("x").mkdir()
     Path("symlink.jsonl").symlink_to(source)
     Path("hard.jsonl").hardlink_to(source)
     Path("link").symlink_to(Path.cwd(), target_is_directory=True)
     with pytest.raises(UsageError, match="is an input: it is never overwritten") as raised:
-        compute(source, output=name, force=force)
+        compute(source, output=name, force=True)
     assert raised.value.hint == "give another name with -o"
     assert source.read_text() == LINES
 
@@ -165,22 +144,6 @@ def test_an_output_may_not_be_another_input(source: Path) -> None:
     with pytest.raises(UsageError, match="is an input"):
         compute(source, other, output="out/", force=True, group_within="file")
     assert other.read_text() == LINES
-
-
-def test_a_link_that_is_replaced_by_force_stays_a_link(source: Path) -> None:
-    target = made("old.jsonl", "")
-    link = Path("link.jsonl")
-    link.symlink_to(target)
-    with pytest.raises(UsageError, match="exists"):
-        compute(source, output="link.jsonl")
-    compute(source, output="link.jsonl", force=True)
-    assert link.is_symlink()
-    assert len(rows_of(target)) == 4
-
-
-def test_a_folder_that_cannot_be_made_is_an_error_of_ours(source: Path) -> None:
-    with pytest.raises(UsageError, match=r"there is no directory in\.jsonl"):
-        compute(source, output="in.jsonl/out.jsonl")
 
 
 def test_a_dry_run_writes_nothing_and_needs_no_name(source: Path) -> None:
@@ -229,12 +192,6 @@ def test_the_columns_of_facts_must_be_free_too() -> None:
     assert outputs(path) == ["f.advantages.csv"]
 
 
-def test_a_column_that_exists_in_any_of_several_files_is_an_error(source: Path) -> None:
-    other = made("b.jsonl", '{"prompt_id": "z", "reward": 1, "advantage": 1}')
-    with pytest.raises(DataError, match=r"b\.jsonl already has a column"):
-        compute(source, other)
-
-
 def test_a_column_has_a_name(source: Path) -> None:
     with pytest.raises(UsageError, match="a column without a name"):
         compute(source, column="")
@@ -258,16 +215,13 @@ def test_only_writes_the_key_the_rewards_and_what_was_computed(suffix: str) -> N
     assert values(out) == CENTRED
 
 
-def test_only_ignores_a_column_of_the_input_and_keeps_the_facts() -> None:
+def test_only_ignores_a_column_of_the_input_keeps_the_facts_and_has_no_key_without_one() -> None:
     path = made("a.jsonl", LINES.replace("}", ', "advantage": 7}'))
     (out,) = outputs(path, only=True, facts=True, scale="none")
     facts = ["advantage_mean", "advantage_std", "advantage_size", "advantage_status"]
     assert columns(out) == ["prompt_id", "reward", "advantage", *facts]
     assert values(out) == CENTRED
-
-
-def test_only_without_a_key_has_no_key(source: Path) -> None:
-    (out,) = outputs(source, only=True, group_size=2)
+    (out,) = outputs(path, only=True, group_size=2, force=True)
     assert columns(out) == ["reward", "advantage"]
 
 
@@ -282,12 +236,12 @@ def test_an_advantage_that_is_too_large_for_its_type_is_an_error(to: str) -> Non
 
 
 @pytest.mark.parametrize(("dtype", "wanted"), [("f64", pl.Float64), ("f32", pl.Float32)])
-@pytest.mark.parametrize(("suffix", "read"), [("parquet", pl.read_parquet), ("arrow", pl.read_ipc)])
-def test_the_type_of_the_column(suffix: str, read: Callable[..., pl.DataFrame], dtype: str, wanted: Any) -> None:
-    (out,) = outputs(write(f"in.{suffix}", ROWS), dtype=dtype, facts=True)
-    schema = read(out).schema
-    assert schema["advantage"] == wanted
-    assert schema["advantage_mean"] == pl.Float64
+def test_the_type_of_the_column(dtype: str, wanted: Any, source: Path) -> None:
+    compute(source, output="out.parquet", dtype=dtype, facts=True)
+    compute(source, output="out.arrow", dtype=dtype, facts=True)
+    for schema in (pl.read_parquet_schema("out.parquet"), pl.read_ipc_schema("out.arrow")):
+        assert schema["advantage"] == wanted
+        assert schema["advantage_mean"] == pl.Float64
 
 
 # --- rows --------------------------------------------------------------------------------------------------
@@ -325,9 +279,8 @@ def test_dropped_rows_of_several_files_leave_each_its_own() -> None:
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet", "arrow"])
 def test_a_file_that_loses_no_row_keeps_every_byte_where_another_one_does(suffix: str) -> None:
-    full = write(f"a.{suffix}", pl.DataFrame({"prompt_id": ["a", "a"], "reward": [0, 1]}).to_dicts())
-    rows = pl.DataFrame({"prompt_id": ["b", "b", "c", "c"], "reward": [1, 1, 0, 1]}).to_dicts()
-    short = write(f"b.{suffix}", rows)
+    full = write(f"a.{suffix}", [{"prompt_id": "z", "reward": reward} for reward in (0.0, 1.0)])
+    short = write(f"b.{suffix}", ROWS)
     text = suffix in {"jsonl", "csv"}
     if text:
         full.write_bytes(full.read_bytes().removesuffix(b"\n"))  # no last line feed
@@ -402,24 +355,13 @@ def test_copies_are_refused_for_several_files_and_where_the_mark_exists() -> Non
 # --- gates -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("gate", "seen"),
-    [
-        ("zero_variance_share >= 0.5 and rows == 4", "zero_variance_share is 0.5, rows is 4"),
-        ("dropped_rows >= 2", "dropped_rows is 2"),
-        ("not reward_max < 5", "reward_max is 5"),
-    ],
-)
-def test_a_gate_that_holds_says_what_it_saw_and_leaves_nothing_behind(gate: str, seen: str, source: Path) -> None:
+def test_a_gate_that_holds_says_what_it_saw_and_leaves_nothing_behind(source: Path) -> None:
+    gate = "zero_variance_share >= 0.5 and not dropped_rows < 2"
     with pytest.raises(GateError, match="holds, nothing was written") as raised:
         compute(source, gate=gate, zero_variance="drop", output="out.jsonl")
-    assert raised.value.hint == seen
+    assert raised.value.hint == "zero_variance_share is 0.5, dropped_rows is 2"
     assert raised.value.status == 3
     assert files() == {"in.jsonl": LINES.encode()}
-
-
-def test_a_gate_that_does_not_hold_lets_the_run_pass(source: Path) -> None:
-    assert outputs(source, gate="reward_std < 0 or unscorable > 0") == ["in.advantages.jsonl"]
 
 
 def test_a_gate_on_an_unknown_quantity_is_a_usage_error_and_writes_nothing(source: Path) -> None:
