@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
 import sqlite3
@@ -11,12 +12,10 @@ import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from io import BytesIO
 from pathlib import Path
 from random import Random
-from types import MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -28,9 +27,6 @@ from grpo_cli.errors import DataError, UsageError
 from tests.support.bad_files import torch_zip, zipped
 from tests.support.command import files
 from tests.support.jobs import compute, look, near, refused, rows_of
-
-RLOO = [-1.0, 1.0] * 3
-
 
 # --- tables of W&B and MLflow -------------------------------------------------------------------------------------
 
@@ -100,26 +96,25 @@ SAMPLE = """{
   "id": "NAME", "epoch": EPOCH, "input": "what is NAME?", "error": null, "messages": [],
   "scores": {"match": {"value": "VALUE"}}
 }"""
-VALUES = {1: "IC", 2: "CI", 10: "IC"}  # of the samples a and b in each epoch
+SAMPLES_OF_LOG = [line.split() for line in ("a 1 I", "b 1 C", "a 2 C", "b 2 I", "a 10 I", "b 10 C")]
 
 
 def inspect_archive(path: Path, *, started: bool = False) -> Path:
     """An archive as Inspect writes it: its parts, and a member for each sample."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("_journal/start.json", '{"version": 2, "eval": {"task": "t"}, "plan": {}}')
-        for epoch, values in VALUES.items():
-            for name, value in zip("ab", values, strict=True):
-                sample = SAMPLE.replace("NAME", name).replace("EPOCH", f"{epoch}").replace("VALUE", value)
-                archive.writestr(f"samples/{name}_epoch_{epoch}.json", sample)
+        for name, epoch, value in SAMPLES_OF_LOG:
+            sample = SAMPLE.replace("NAME", name).replace("EPOCH", epoch).replace("VALUE", value)
+            archive.writestr(f"samples/{name}_epoch_{epoch}.json", sample)
         archive.writestr("summaries.json", "[]")
         if not started:
             archive.writestr("header.json", '{"version": 2, "status": "success", "eval": {"task": "t"}, "plan": {}}')
     return path
 
 
-@pytest.mark.parametrize("started", ["started", "finished"])
-def test_an_inspect_archive_is_read_as_its_log(started: str, tmp_path: Path) -> None:
-    path = inspect_archive(Path("log.eval"), started=started == "started")
+@pytest.mark.parametrize("started", [True, False])
+def test_an_inspect_archive_is_read_as_its_log(*, started: bool, tmp_path: Path) -> None:
+    path = inspect_archive(Path("log.eval"), started=started)
     found = compute(path, method="dr-grpo")
     assert "read as Inspect log" in found.narrow.notes[0]
     made = json.loads(Path("log.advantages.json").read_text())
@@ -213,8 +208,9 @@ def trackio(path: Path, logs: list[tuple[str, int, Any]]) -> Path:
     with closing(sqlite3.connect(path)) as opened:
         opened.execute("CREATE TABLE metrics (id INTEGER PRIMARY KEY, timestamp TEXT, run_name TEXT, step INTEGER, metrics TEXT)")  # fmt: skip
         opened.execute("CREATE TABLE configs (run_name TEXT, config TEXT)")
-        values = [("2026", run, step, json.dumps(logged)) for run, step, logged in logs]
-        opened.executemany("INSERT INTO metrics (timestamp, run_name, step, metrics) VALUES (?, ?, ?, ?)", values)
+        for run, step, logged in logs:
+            values = ("2026", run, step, json.dumps(logged))
+            opened.execute("INSERT INTO metrics (timestamp, run_name, step, metrics) VALUES (?, ?, ?, ?)", values)
         opened.commit()
     return path
 
@@ -297,8 +293,6 @@ def test_rewards_that_were_never_committed_are_not_read(mode: str, name: str) ->
     subprocess.run([sys.executable, "-c", WRITER, str(path), mode], check=True)
     before = files()
     assert len(before) > 1  # what the writer left beside it
-    if mode != "WAL":
-        assert struct.pack(">d", 7.0)[:2] in before["rows.sqlite"] or b"x" * 500 in before["rows.sqlite"]
     if name == "a link":
         Path("sub").mkdir()
         Path("sub/rows.sqlite").symlink_to(path.resolve())
@@ -322,35 +316,6 @@ def test_several_tables_are_a_question() -> None:
 # --- files of torch.save --------------------------------------------------------------------------------------------
 
 
-def _torch(module: str, name: str) -> Any:
-    """A thing that is pickled as one of torch's own would be: by its module and its name."""
-    there = sys.modules.setdefault(module, ModuleType(module))
-    if not hasattr(there, name):
-        made = type(name, (), {"__module__": module, "__call__": lambda *_: None})
-        setattr(there, name, made)
-    return getattr(there, name)
-
-
-def torch_save(
-    path: Path,
-    content: Any,
-    storages: Mapping[str, bytes] = MappingProxyType({}),
-    pids: Mapping[int, Any] = MappingProxyType({}),
-) -> Path:
-    """What torch.save writes: a pickle whose storages are beside it."""
-
-    class Pickler(pickle.Pickler):
-        def persistent_id(self, obj: Any) -> Any:
-            return pids.get(id(obj))
-
-    buffer = BytesIO()
-    Pickler(buffer, 2).dump(content)
-    members: dict[str, bytes | list[bytes]] = {"archive/data.pkl": buffer.getvalue()}
-    members |= {f"archive/data/{key}": data for key, data in storages.items()}
-    path.write_bytes(zipped(members, zipfile.ZIP_STORED))
-    return path
-
-
 SAMPLE_LINES = """\
 {"group_index": 0, "index": 0, "prompt": "p", "response": "é", "response_length": 3, "reward": 0.0, "status": "completed", "tokens": [1, 2], "remove_sample": false}
 {"group_index": 0, "index": 1, "prompt": "p", "response": "é", "response_length": 3, "reward": 1.0, "status": "completed", "tokens": [1, 2], "remove_sample": false}
@@ -370,7 +335,8 @@ SAMPLES = [json.loads(line) for line in SAMPLE_LINES.splitlines()]
     ],
 )
 def test_a_dump_of_samples_is_read(content: Any) -> None:
-    path = torch_save(Path("rollout_7.pt"), content)
+    path = Path("rollout_7.pt")
+    path.write_bytes(torch_zip(pickle.dumps(content, 2)))
     found = compute(path, method="rloo")
     made = rows_of("rollout_7.advantages.jsonl")
     assert [row.pop("advantage") for row in made] == [-1, 1, -1, 1]
@@ -379,46 +345,32 @@ def test_a_dump_of_samples_is_read(content: Any) -> None:
     assert "read as slime samples" in found.narrow.notes[0]
 
 
-class _Storage:
-    """What a persistent id stands for."""
-
-
-class _Reference:
-    """A tensor that is a view of a storage."""
-
-    def __init__(self, storage: _Storage, size: Any, stride: Any) -> None:
-        self.storage, self.size, self.stride = storage, size, stride
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _torch("torch._utils", "_rebuild_tensor_v2"), (self.storage, 0, self.size, self.stride, False, {})
-
-
-def torch_columns(path: Path, arrays: dict[str, tuple[str, np.ndarray]], size: Any = None, stride: Any = None) -> Path:
-    """Columns that are tensors; each array is a storage of this type."""
-    columns = {}
-    storages = {}
-    pids = {}
-    for key, (name, (dtype, values)) in enumerate(arrays.items()):
-        steps = tuple(step // values.itemsize for step in values.strides)
-        columns[name] = _Reference(_Storage(), size or values.shape, stride or steps)
-        storages[str(key)] = values.tobytes()
-        pids[id(columns[name].storage)] = ("storage", _torch("torch", dtype), str(key), "cpu", values.size)
-    return torch_save(path, columns, storages, pids)
-
-
-REWARDS = np.array([0.0, 1.0] * 3)
+def tensor(kind: str, count: int, size: Sequence[int], stride: Sequence[int], key: int = 0) -> str:
+    """What makes a tensor of the numbers beside the pickle, in the words of a pickle."""
+    sizes = "".join(f"I{number}\n" for number in size)
+    steps = "".join(f"I{number}\n" for number in stride)
+    storage = f"(S'storage'\nctorch\n{kind}Storage\nS'{key}'\nS'cpu'\nI{count}\ntQ"
+    return f"ctorch._utils\n_rebuild_tensor_v2\n({storage}I0\n({sizes}t({steps}tI00\n(dtR"
 
 
 def test_tensors_are_lists_of_their_numbers() -> None:
-    arrays = {
-        "prompt_id": ("LongStorage", np.array([5, 5])),
-        "reward": ("FloatStorage", np.array([0.0, 1.0], np.float32)),
-        "tokens": ("LongStorage", np.array([[1, 2], [3, 4]])),
-        "mask": ("BoolStorage", np.array([[True, False], [False, True]])),
-        "half": ("HalfStorage", np.array([0.5, 2.5], np.float16)),
-        "brain": ("BFloat16Storage", np.array([0x3FC0, 0xBFC0], np.uint16)),
+    arrays: dict[str, tuple[str, Any]] = {
+        "prompt_id": ("Long", np.array([5, 5])),
+        "reward": ("Float", np.array([0.0, 1.0], np.float32)),
+        "tokens": ("Long", np.array([[1, 2], [3, 4]])),
+        "mask": ("Bool", np.array([[True, False], [False, True]])),
+        "half": ("Half", np.array([0.5, 2.5], np.float16)),
+        "brain": ("BFloat16", np.array([0x3FC0, 0xBFC0], np.uint16)),
     }
-    compute(torch_columns(Path("batch.pt"), arrays), method="rloo", output="o.jsonl")
+    words = ""
+    members: dict[str, Any] = {}
+    for key, (name, (kind, values)) in enumerate(arrays.items()):
+        stride = (2, 1)[-values.ndim :]
+        words += f"S'{name}'\n" + tensor(kind, values.size, values.shape, stride, key)
+        members[f"archive/data/{key}"] = values.tobytes()
+    members["archive/data.pkl"] = f"({words}d.".encode()
+    Path("batch.pt").write_bytes(zipped(members, zipfile.ZIP_STORED))
+    compute("batch.pt", method="rloo", output="o.jsonl")
     assert (
         Path("o.jsonl").read_text()
         == """\
@@ -447,19 +399,11 @@ class Calls:
 
 
 def hostile() -> dict[str, bytes]:
-    import builtins
-    import os
-    import subprocess
-
     written = {
         "os.system": Calls(os.system, "false"),
-        "subprocess.Popen": Calls(subprocess.Popen, ["false"]),
-        "builtins.eval": Calls(builtins.eval, "1"),
         "builtins.getattr": Calls(getattr, 1, "real"),
-        "a function of this test": Calls(call, "ran"),
         "numpy": np.arange(3),
-        "a class": Path("x"),
-        "inside of a list": [{"reward": 1, "x": [Calls(call, "ran")]}],
+        "a function of this test, inside of a list": [{"reward": 1, "x": [Calls(call, "ran")]}],
     }
     pickles = {name: pickle.dumps(one, protocol) for name, one in written.items() for protocol in (2, 4)}
     spelled = "cos\nsystem\n(S'false'\ntR."
@@ -512,15 +456,16 @@ def test_brackets_in_texts_and_numbers_and_many_small_lists_are_no_bomb(protocol
         "text": "]}" * 500, "tokens": [93] * 500, "logs": [[] for _ in range(100)], "pairs": [(at, 93) for at in range(100)],
         "calls": [{} for _ in range(100)],
     }  # fmt: skip
-    rows = [{"prompt_id": k // 2, "reward": float(k % 2), **row} for k in range(6)]
+    rows = [{"prompt_id": 1, "reward": reward, **row} for reward in (0.0, 1.0)]
     Path("a.pt").write_bytes(torch_zip(pickle.dumps(rows, protocol)))
-    assert look("a.pt", method="rloo").scored.rows[".advantage"].to_list() == RLOO
+    assert look("a.pt", method="rloo").scored.rows[".advantage"].to_list() == [-1.0, 1.0]
 
 
 @pytest.mark.parametrize(("size", "stride"), [((7,), (1,)), ((10**9,), (0,)), ((6,), (2,)), ((6,), (-1,)), ((3, 3), (1, 1))])  # fmt: skip
 def test_a_tensor_beyond_its_storage_is_refused(size: Any, stride: Any) -> None:
-    path = torch_columns(Path("a.pt"), {"reward": ("DoubleStorage", REWARDS)}, size, stride)
-    assert "a tensor beyond its storage" in refused(path)
+    words = f"(S'reward'\n{tensor('Double', 6, size, stride)}d."
+    Path("a.pt").write_bytes(torch_zip(words.encode(), bytes(48)))
+    assert "a tensor beyond its storage" in refused("a.pt")
 
 
 def test_a_member_that_is_compressed_is_refused() -> None:
@@ -534,11 +479,12 @@ def test_a_container_with_a_wrong_byte_is_read_or_refused_in_one_line(kind: str)
     if kind == "eval":
         inspect_archive(path)
     elif kind == "pt":
-        prompts = np.repeat(np.arange(3), 2)
-        torch_columns(path, {"prompt_id": ("LongStorage", prompts), "reward": ("DoubleStorage", REWARDS)})
+        path.write_bytes(torch_zip(pickle.dumps(SAMPLES, 2)))
     else:
         trackio(path, [("one", 1, completions(1))])
-    data, random, messages = path.read_bytes(), Random(28), list[str]()  # noqa: S311 - the same bytes each time
+    data = path.read_bytes()
+    random = Random(28)  # noqa: S311 - the same bytes each time
+    messages = []
     for _ in range(50):
         changed = bytearray(data)
         changed[random.randrange(len(data))] ^= 1 << random.randrange(8)
