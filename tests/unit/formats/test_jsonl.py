@@ -15,7 +15,7 @@ from unittest import mock
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_cli import parallel
@@ -26,7 +26,7 @@ from grpo_cli.files.inputs import Input
 from grpo_cli.formats import blocks, registry
 from grpo_cli.formats.jsonl import lines, reading, weaving
 from grpo_cli.read.open_tables import find_inputs, open_tables
-from grpo_cli.read.tables import Binding, FileTable
+from grpo_cli.read.tables import Binding
 from grpo_cli.values import json_text, slices
 from grpo_cli.values.cells import Field
 from tests.support.weaving import in_memory, inserting, woven
@@ -44,16 +44,6 @@ from tests.unit.formats.test_json_readers import (
 
 LINES = dataclasses.replace(registry.lines(), small=0)  # a few rows go the way of many
 SMALL = dataclasses.replace(LINES, block_size=10_000)
-
-
-@pytest.mark.parametrize("size", [3, 200])
-def test_plain_lines_are_read_fast(size: int) -> None:
-    data = b'{"k":"p","reward":0.5,"x":{"reward":1},"a":{"b":2},"l":[1,2],"s":null}\n\n' * size
-    with mock.patch.object(reading.Reader, "exact", side_effect=AssertionError):
-        facts, late = outcome(data)
-    assert facts[0][2][0] == "0.5"
-    assert len(facts[0][2]) == size
-    assert late == frozenset()
 
 
 def test_an_odd_line_costs_the_piece_around_it() -> None:
@@ -108,20 +98,18 @@ def test_what_is_no_json_is_shown_before_a_word_that_stands_earlier() -> None:
 # --- the weave -----------------------------------------------------------------------------------------
 
 
-def put_by_line(data: bytes, added: pl.DataFrame, put: Callable[[bytes, list[str]], bytes]) -> bytes:
+def by_line(data: bytes, added: pl.DataFrame, put: Callable[[bytes, list[str]], bytes] | None = None) -> bytes:
     """What the weave by lines makes of it: the specification."""
+    names = [json.dumps(name) for name in added.columns]
     rows = iter(added.rows())
     out = b""
     for line in io.BytesIO(data):
-        if not lines.is_blank(line):
-            line = put(line, [json_text.cell_text(cell) for cell in next(rows)])  # noqa: PLW2901
-        out += line
+        if lines.is_blank(line):
+            out += line
+            continue
+        texts = [json_text.cell_text(cell) for cell in next(rows)]
+        out += put(line, texts) if put else weaving.inserted(line, names, texts)
     return out
-
-
-def by_line(data: bytes, added: pl.DataFrame) -> bytes:
-    names = [json.dumps(name) for name in added.columns]
-    return put_by_line(data, added, lambda line, texts: weaving.inserted(line, names, texts))
 
 
 def at_once(data: bytes, added: pl.DataFrame) -> bytes:
@@ -130,17 +118,18 @@ def at_once(data: bytes, added: pl.DataFrame) -> bytes:
     return b"".join(slices.filled(data, [(braces, braces)], [weaving._cells(added, empty)], few=0))
 
 
-braced = st.one_of(
-    objects(values),
-    plain_rows,
-    st.sampled_from(["", " ", "{}", "{ }", " {} ", "{}\t", '{"a":{}}', "\x0b", '{"a":"}"} ']),
-)
+EMPTY = st.sampled_from(["", " ", "{}", "{ }", " {} ", "{}\t", '{"a":{}}', "\x0b", '{"a":"}"} '])
+braced = objects(values) | plain_rows | EMPTY
+
+
+def rows_in(data: bytes) -> list[bytes]:
+    return [line for line in io.BytesIO(data.removeprefix(blocks.BOM)) if not lines.is_blank(line)]
 
 
 @given(file_of(braced), st.booleans(), st.data())
 def test_the_fast_weave_puts_what_the_weave_by_lines_puts(data: bytes, several: bool, draw: st.DataObject) -> None:  # noqa: FBT001
     data += b"{}"
-    height = sum(not lines.is_blank(line) for line in io.BytesIO(data))
+    height = len(rows_in(data))
     floats = draw.draw(st.lists(st.floats() | st.none(), min_size=height, max_size=height))
     added = pl.DataFrame({"advantage": pl.Series(floats, dtype=pl.Float64)})
     if several:
@@ -178,15 +167,6 @@ def old_fields(draw: st.DrawFn) -> str:
     st.booleans(),
     st.none() | st.lists(st.integers(0, 7), unique=True, max_size=8).map(sorted),
 )
-@example(
-    data=b'{"advantage":1,"step":2}\n\n{"adv\\u0061ntage":3}\n{"step":4}\n',
-    names=["advantage"],
-    replace=True,
-    take=None,
-)
-@example(
-    data=b'{"advantage":1,"step":2}\n\n{"adv\\u0061ntage":3}\n{"step":4}\n', names=["step"], replace=True, take=[1, 2]
-)
 def test_rows_that_are_replaced_or_dropped_are_those_of_the_weave_by_lines(
     data: bytes,
     names: list[str],
@@ -194,56 +174,54 @@ def test_rows_that_are_replaced_or_dropped_are_those_of_the_weave_by_lines(
     take: list[int] | None,
 ) -> None:
     data += b"{}" if data[-1:] in {b"", b"\n"} else b"\n{}"  # on a line of its own
-    found = [line for line in io.BytesIO(data.removeprefix(blocks.BOM)) if not lines.is_blank(line)]
-    wanted_of = data
+    found = rows_in(data)
+    kept = data
     if take is not None:
         take = [row for row in take if row < len(found)]
-        newline = blocks.ending(next(io.BytesIO(data), b"")) or b"\n"
-        kept = [found[row] + (b"" if blocks.ending(found[row]) else newline) for row in take]
-        wanted_of = data[: len(data) - len(data.removeprefix(blocks.BOM))] + b"".join(kept)
-    height = len(found) if take is None else len(take)
-    added = pl.DataFrame({name: np.arange(height) / 7 for name in names}, schema=dict.fromkeys(names, pl.Float64))
+        newline = b"\r\n" if data.partition(b"\n")[0].endswith(b"\r") else b"\n"
+        kept = blocks.BOM if data.startswith(blocks.BOM) else b""
+        for row in take:
+            kept += found[row] if found[row].endswith(b"\n") else found[row] + newline
+    numbers = np.arange(len(found) if take is None else len(take)) / 7
+    added = pl.DataFrame(dict.fromkeys(names, numbers))
     spot = dataclasses.replace(weaving.Spot.of(names), plain=None)
     weave = inserting(added, take=take, replace=replace)
+    small = dataclasses.replace(LINES, block_size=48)
     try:
-        wanted = put_by_line(wanted_of, added, spot.put) if replace else by_line(wanted_of, added)
-    except DataError:  # a row names a field twice
-        wanted = None
-    for size in (48, 1 << 20):
-        small = dataclasses.replace(LINES, block_size=size)
-        if wanted is not None:
-            assert woven(small, data, weave) == wanted
-            continue
-        with pytest.raises(DataError, match="named twice in one object"):
-            woven(small, data, weave)
+        wanted = by_line(kept, added, spot.put if replace else None)
+    except DataError:
+        for known in (LINES, small):
+            with pytest.raises(DataError, match="named twice in one object"):
+                woven(known, data, weave)
+        return
+    assert woven(LINES, data, weave) == wanted
+    assert woven(small, data, weave) == wanted
 
 
 @given(file_of(any_line), file_of(braced), st.integers(1, 8))
 def test_few_rows_are_read_and_woven_like_many(data: bytes, objects_alone: bytes, small: int) -> None:
     objects_alone += b"{}"
-    rows = sum(not lines.is_blank(line) for line in io.BytesIO(objects_alone))
-    added = pl.DataFrame({"advantage": [at / 7 for at in range(rows)], "t": ['\u00e9"'] * rows})
-    many = outcome(data), woven(LINES, objects_alone, inserting(added))
+    rows = len(rows_in(objects_alone))
+    weave = inserting({"advantage": np.arange(rows) / 7, "t": ['\u00e9"'] * rows})
     few = dataclasses.replace(LINES, small=small)
-    assert (outcome(data, lines=few), woven(few, objects_alone, inserting(added))) == many
+    assert outcome(data, lines=few) == outcome(data)
+    assert woven(few, objects_alone, weave) == woven(LINES, objects_alone, weave)
 
 
 def test_fields_at_the_end_are_replaced_without_looking_at_single_lines() -> None:
     rows = b'{"t":"a","r":1,"advantage":7.5,"advantage_status":"ok"}\n' * 3000
-    added = pl.DataFrame({"advantage": np.arange(3000) / 8, "advantage_status": ["zero"] * 3000})
+    added = inserting({"advantage": [0.5] * 3000, "advantage_status": ["zero"] * 3000}, replace=True)
     with mock.patch.object(weaving, "_line_by_line", side_effect=AssertionError):
-        out = woven(LINES, rows, inserting(added, replace=True))
-    wanted = [b'{"t":"a","r":1,"advantage":%a,"advantage_status":"zero"}\n' % (at / 8) for at in range(3000)]
-    assert out == b"".join(wanted)
+        out = woven(LINES, rows, added)
+    assert out == b'{"t":"a","r":1,"advantage":0.5,"advantage_status":"zero"}\n' * 3000
 
 
 @pytest.mark.parametrize("dtype", [pl.Float64, pl.Float32, pl.Float16])
 def test_numbers_around_the_change_of_notation_have_one_spelling(dtype: Any) -> None:
-    edges = pl.Series([1e-4, 1e-5, 1e-7, 1e16, 3e7]).cast(dtype).to_numpy()
+    edges = pl.Series([1e-4, 1e-5, 1e-7, 1e16, 3e7, -1e-4, -1e16]).cast(dtype).to_numpy()
     below = np.nextafter(edges, edges.dtype.type(0))
     above = np.nextafter(edges, edges.dtype.type(1))
-    near = np.concatenate([edges, below, above])
-    series = pl.Series(np.concatenate([near, -near]))
+    series = pl.Series(np.concatenate([edges, below, above]))
     assert series.dtype == dtype
     texts = json_text.column_texts(series, small=0).to_list()
     assert texts == [json_text.cell_text(number) for number in series]
@@ -275,14 +253,6 @@ def test_work_ahead_keeps_the_order_and_gives_errors_in_their_place() -> None:
 
 
 # --- whole runs ----------------------------------------------------------------------------------------
-
-
-def test_a_column_of_the_output_in_one_late_line_is_refused() -> None:
-    plain = b'{"prompt_id":"p","reward":1}\n' * 2500
-    source = in_memory(plain + b'{"prompt_id":"p","reward":1,"advantage":null}\n' + plain)
-    table = FileTable(source, LINES).refusing(["advantage"])
-    with pytest.raises(DataError, match="in already has a column 'advantage'"):
-        table.scan([Field("reward", "number")])
 
 
 # --- the pieces of the fast weave ----------------------------------------------------------------------
