@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from grpo_cli.cli.command import Line, read
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.errors import InputChanged, UsageError
 from grpo_cli.formats.interface import Scanned
@@ -40,25 +41,32 @@ def test_every_extra_column_is_read(method: str, tmp_path: Path, folder: Path) -
     both(tmp_path, folder, method=method, group="prompt_id", batch_by="input", **ray_runs.options_of(method))
 
 
-@pytest.mark.parametrize(
-    ("options", "suffix"),
-    paired([
-        {"reward": ["reward", "other=0.5"]},
-        {"rollout": "rollout", "rollout_reward": "mean"},
-        {"whiten": "sample", "batch_by": "turns,role", "group": "prompt_id,turns,role"},
-        {"group_within": "file"},
-        {"group_within": "role"},
-        {"group_size": 4, "partial": "drop"},
-        {"only": True, "zero_variance": "drop"},
-        {"facts": True, "dtype": "f32"},
-        {"reward": ["other"], "missing": "exclude"},
-        {"kl_coef": 0.1, "kl_column": "kl"},
-    ], SUFFIXES),
-    ids=str,
-)  # fmt: skip
-def test_options_mean_the_same(options: Any, suffix: str, tmp_path: Path) -> None:
+def options_of(line: str) -> dict[str, Any]:
+    """What a line gives to its command, without the input."""
+    found = read(line.split())
+    assert isinstance(found, Line)
+    del found.given["inputs"]
+    return found.given
+
+
+COMPUTED = """\
+compute in --group prompt_id --group-within input --reward reward --reward other=0.5
+compute in --group prompt_id --group-within input --reward reward --rollout rollout --rollout-reward mean
+compute in --group prompt_id,turns,role --group-within input --reward reward --whiten sample --batch-by turns,role
+compute in --group prompt_id --group-within file --reward reward
+compute in --group prompt_id --group-within role --reward reward
+compute in --group prompt_id --group-within input --reward reward --group-size 4 --partial drop
+compute in --group prompt_id --group-within input --reward reward --only --zero-variance drop
+compute in --group prompt_id --group-within input --reward reward --facts --dtype f32
+compute in --group prompt_id --group-within input --reward other --missing exclude
+compute in --group prompt_id --group-within input --reward reward --kl-coef 0.1 --kl-column kl
+"""
+
+
+@pytest.mark.parametrize(("line", "suffix"), paired(COMPUTED.splitlines(), SUFFIXES))
+def test_options_mean_the_same(line: str, suffix: str, tmp_path: Path) -> None:
     folder = shards(Path("in"), all_rows(), suffix=suffix)
-    both(tmp_path, folder, **{"group": "prompt_id", "reward": ["reward"], **options})
+    both(tmp_path, folder, **options_of(line))
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -90,26 +98,25 @@ def test_shards_without_rows_and_keys_of_several_types(tmp_path: Path) -> None:
         both(tmp_path / str(only), folder, group="prompt_id", singleton="zero", only=only)
 
 
-@pytest.mark.parametrize(
-    ("case", "suffix"),
-    paired([
-        ({"step": "CAST(n AS BIGINT) % 3"}, {"group_within": None}),
-        ({"prompt_id": "CASE WHEN n <> 333 THEN prompt_id END"}, {}),
-        ({"reward": "CASE WHEN n % 100 <> 77 THEN reward END"}, {}),
-        ({"reward": "CASE WHEN n <> 177 THEN reward ELSE CAST('inf' AS DOUBLE) END"}, {}),
-        ({"reward": "'high'"}, {}),
-        ({}, {"method": "grpo", "reward": ["nothing"]}),
-        ({"length": "CASE WHEN n <> 99 THEN length END"}, {"whiten": "token", "batch_by": "input", "length_column": "length"}),
-        ({"advantage": "CAST(1 AS DOUBLE)"}, {}),
-    ], SUFFIXES),
-    ids=lambda value: value if isinstance(value, str) else " ".join(key for one in value for key in one),
-)  # fmt: skip
-def test_what_one_process_refuses_is_refused(case: tuple[dict[str, str], Any], suffix: str, tmp_path: Path) -> None:
-    change, options = case
-    numbered = all_rows().with_row_index("n")
-    changes = [pl.sql_expr(text).alias(name) for name, text in change.items()]
-    folder = shards(Path("in"), numbered.with_columns(changes).drop("n"), suffix=suffix)
-    errors(tmp_path, folder, **{"group": "prompt_id", "reward": ["reward"], **options})
+# What a column becomes, and the line.
+REFUSED = """\
+CAST(n AS BIGINT) % 3 AS step | --group prompt_id --reward reward
+CASE WHEN n <> 333 THEN prompt_id END AS prompt_id | --group prompt_id --group-within input --reward reward
+CASE WHEN n % 100 <> 77 THEN reward END AS reward | --group prompt_id --group-within input --reward reward
+CASE WHEN n <> 177 THEN reward ELSE CAST('inf' AS DOUBLE) END AS reward | --group prompt_id --group-within input --reward reward
+'high' AS reward | --group prompt_id --group-within input --reward reward
+reward | --group prompt_id --group-within input --reward nothing --method grpo
+CASE WHEN n <> 99 THEN length END AS length | --group prompt_id --group-within input --reward reward --whiten token --batch-by input --length-column length
+CAST(1 AS DOUBLE) AS advantage | --group prompt_id --group-within input --reward reward
+"""
+
+
+@pytest.mark.parametrize(("case", "suffix"), paired(REFUSED.splitlines(), SUFFIXES))
+def test_what_one_process_refuses_is_refused(case: str, suffix: str, tmp_path: Path) -> None:
+    change, flags = case.split(" | ")
+    frame = all_rows().with_row_index("n").with_columns(pl.sql_expr(change)).drop("n")
+    folder = shards(Path("in"), frame, suffix=suffix)
+    errors(tmp_path, folder, **{"group_within": None, **options_of(f"compute in {flags}")})
 
 
 def test_groups_of_several_prompts_are_refused(tmp_path: Path) -> None:
@@ -293,10 +300,12 @@ def test_rows_that_are_written_twice(tmp_path: Path) -> None:
 
 
 def test_texts_travel_once_each() -> None:
-    keys = pl.Series("prompt", [f"a question that is long enough to matter, number {at // 8}" for at in range(8000)])
-    sent = on_ray.packed(Scanned(pl.DataFrame([keys, keys.str.len_bytes().cast(pl.Float64).alias("reward")])))
-    assert len(pickle.dumps(sent)) < 8000 * (8 + 4) + 1000 * 80
-    assert on_ray.unpacked(pickle.loads(pickle.dumps(sent))).frame["prompt"].equals(keys)  # noqa: S301
+    texts = [f"a question that is long enough to matter, number {at // 8}" for at in range(8000)]
+    keys = pl.Series("prompt", texts)
+    lengths = keys.str.len_bytes().cast(pl.Float64).alias("reward")
+    sent = pickle.dumps(on_ray.packed(Scanned(pl.DataFrame([keys, lengths]))))
+    assert len(sent) < 8000 * (8 + 4) + 1000 * 80
+    assert on_ray.unpacked(pickle.loads(sent)).frame["prompt"].equals(keys)  # noqa: S301
     different = pl.DataFrame({"prompt": [None, *map(str, range(99))]})
     assert on_ray.unpacked(on_ray.packed(Scanned(different))).frame.equals(different)
 
@@ -319,32 +328,30 @@ def test_files_share_a_task_where_they_are_small_or_too_many(rows: int, most: in
 # --- inspect and audit -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "suffix"),
-    paired([
-        {},
-        {"by": "file"},
-        {"reward": ["reward", "other"], "length_column": "length"},
-        {"reward": ["logprob", "kl"], "combine": "normalize"},
-        {"rollout": "rollout", "rollout_reward": "last"},
-        {"group": None, "group_size": 3, "partial": "keep", "group_within": None},
-        {"duplicates": True, "text_column": "text"},
-    ], SUFFIXES),
-    ids=str,
-)  # fmt: skip
-def test_an_inspection_has_the_facts_of_one_process(options: Any, suffix: str) -> None:
+INSPECTED = """\
+inspect in --group prompt_id --group-within input --reward reward
+inspect in --group prompt_id --group-within input --reward reward --by file
+inspect in --group prompt_id --group-within input --reward reward --reward other --length-column length
+inspect in --group prompt_id --group-within input --reward logprob --reward kl --combine normalize
+inspect in --group prompt_id --group-within input --reward reward --rollout rollout --rollout-reward last
+inspect in --group-size 3 --partial keep --reward reward
+inspect in --group prompt_id --group-within input --reward reward --duplicates --text-column text
+"""
+
+
+@pytest.mark.parametrize(("line", "suffix"), paired(INSPECTED.splitlines(), SUFFIXES))
+def test_an_inspection_has_the_facts_of_one_process(line: str, suffix: str) -> None:
     frame = all_rows().with_columns(text=pl.format("response {}", pl.int_range(pl.len()) % 7))
     folder = shards(Path("in"), frame, suffix=suffix)
-    facts = both_inspected(folder, **{"group": "prompt_id", "reward": ["reward"], **options})
+    facts = both_inspected(folder, **{"group_within": None, **options_of(line)})
     assert facts["listed"]["most"]
 
 
 def test_an_audit_has_the_facts_of_one_process() -> None:
     folder = shards(Path("in"), all_rows().drop("length"))
     compute(folder, group="prompt_id", group_within="input", scale="batch", batch_by="input", output="out/")
-    for path in (folder, Path("out")):
-        found = ray_runs.both_audited(
-            audit.Job(inputs=[str(path)], binding=Binding(group=("prompt_id",), rewards=("reward",)))
-        )
-        assert ("error" in found) == (path == folder)
+    binding = Binding(group=("prompt_id",), rewards=("reward",))
+    refused = ray_runs.both_audited(audit.Job(inputs=[str(folder)], binding=binding))
+    assert "error" in refused
+    found = ray_runs.both_audited(audit.Job(inputs=["out"], binding=binding))
     assert found["match"]["mismatched_rows"] == 0
