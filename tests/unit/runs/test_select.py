@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 import grpo_cli
 from grpo_cli.choosing.groups import Pick, pick_rows
-from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.errors import DataError
 from grpo_cli.options.resolve import normalized
 from tests.support import jobs
 from tests.support.command import adv, facts_of, files, ran
 from tests.support.drawn import some
-from tests.support.jobs import rows_of, write
+from tests.support.jobs import rows_of
 from tests.support.schema_files import WRITERS
 
 LINES = """\
@@ -45,52 +45,44 @@ LINES = """\
 """
 
 
-ROWS = [json.loads(line) for line in LINES.splitlines()]
+def left(flags: str, lines: str = LINES) -> tuple[str, Any]:
+    """The lines that are left of a file, and what was said."""
+    Path("in.jsonl").write_text(lines)
+    facts = facts_of(f"select in.jsonl -o out.jsonl --force {flags}")
+    return Path("out.jsonl").read_text(), facts
 
 
-def selected(rows: list[Any] = ROWS, **options: Any) -> tuple[list[Any], Any]:
-    """The rows that are left of a file, and what was said."""
-    source = write("in.jsonl", rows)
-    target = Path("out.jsonl")
-    facts = jobs.selected(source, output=str(target), **options)
-    return rows_of(target), facts
-
-
-def keys(rows: list[Any]) -> list[str]:
-    return list(dict.fromkeys(row["prompt_id"] for row in rows))
-
-
-def kept_keys(rows: list[Any] = ROWS, **options: Any) -> list[str]:
-    return keys(selected(rows, force=True, **options)[0])
+def keys(lines: str) -> list[str]:
+    return list(dict.fromkeys(json.loads(line)["prompt_id"] for line in lines.splitlines()))
 
 
 # --- groups ------------------------------------------------------------------------------------------------
 
+CONDITIONS = """0.1 <= mean <= 0.9 and std > 0 | half rare
+mean == 1 or size > 4 | always rare alone
+not constant == 1 | half rare alone
+constant == 0 and solve_rate < 0.5 | rare
+prompt_id == 'rare' | rare
+prompt_id != 'rare' and spread > 0.2 | half
+max == spread | half never rare
+"""
 
-@pytest.mark.parametrize(
-    ("where", "wanted"),
-    [
-        ("0.1 <= mean <= 0.9 and std > 0", ["half", "rare"]),
-        ("mean == 1 or size > 4", ["always", "rare", "alone"]),
-        ("not constant == 1", ["half", "rare", "alone"]),
-        ("constant == 0 and solve_rate < 0.5", ["rare"]),
-        ("prompt_id == 'rare'", ["rare"]),
-        ("prompt_id != 'rare' and spread > 0.2", ["half"]),
-        ("max == spread", ["half", "never", "rare"]),
-        ("size > 100", []),
-    ],
-)
-def test_the_groups_that_stay_are_those_for_which_the_condition_holds(where: str, wanted: list[str]) -> None:
-    rows, facts = selected(where=where)
-    assert rows == [row for row in ROWS if row["prompt_id"] in wanted]
-    assert facts["kept_groups"] == len(wanted)
-    assert facts["kept_rows"] == len(rows)
-    assert sum(one["groups"] for one in facts["dropped"]) == 5 - len(wanted)
-    assert sum(one["rows"] for one in facts["dropped"]) == 15 - len(rows)
+
+@pytest.mark.parametrize("case", CONDITIONS.splitlines())
+def test_the_groups_that_stay_are_those_for_which_the_condition_holds(case: str) -> None:
+    where, wanted = case.split(" | ")
+    lines, facts = left(f'--where "{where}"')
+    assert keys(lines) == wanted.split()
+    assert lines == "".join(line for line in LINES.splitlines(keepends=True) if keys(line)[0] in wanted.split())
+    assert facts["kept_groups"] == len(keys(lines))
+    assert facts["kept_rows"] == lines.count("\n")
+    dropped = pl.DataFrame(facts["dropped"]).sum()
+    assert dropped["groups"].item() == 5 - facts["kept_groups"]
+    assert dropped["rows"].item() == 15 - facts["kept_rows"]
 
 
 def test_each_group_is_dropped_for_the_first_reason_that_applies() -> None:
-    _, facts = selected(where="0.1 <= mean <= 0.9 and std > 0.5", limit=1)
+    _, facts = left("--where '0.1 <= mean <= 0.9 and std > 0.5' --limit 1")
     assert facts["dropped"] == [
         {"reason": "0.1 <= mean is false", "groups": 1, "rows": 2, "keys": ["never"]},
         {"reason": "mean <= 0.9 is false", "groups": 2, "rows": 4, "keys": ["always", "alone"]},
@@ -101,27 +93,26 @@ def test_each_group_is_dropped_for_the_first_reason_that_applies() -> None:
 
 
 def test_a_limit_keeps_the_first_groups_or_with_a_seed_a_random_sample() -> None:
-    assert kept_keys(limit=2) == ["half", "never"]
-    drawn = [kept_keys(limit=2, seed=seed) for seed in range(12)]
+    assert keys(left("--limit 2")[0]) == ["half", "never"]
+    drawn = [keys(left(f"--limit 2 --seed {seed}")[0]) for seed in range(12)]
     assert len({*map(tuple, drawn)}) > 3
-    order = ["half", "never", "always", "rare", "alone"]
+    order = keys(LINES)
     for pair in drawn:
         assert pair == sorted(pair, key=order.index)
-    assert kept_keys(limit=2, seed=5) == drawn[5]
+    assert keys(left("--limit 2 --seed 5")[0]) == drawn[5]
 
 
 def test_rows_without_a_reward_stay_with_their_group() -> None:
-    rows = [{"prompt_id": "a", "reward": reward} for reward in (0, None, 1)]
-    others = [{"prompt_id": "b", "reward": None}] * 2
-    kept, _ = selected(rows + others, where="unscorable > 0 and scored == 2")
-    assert kept == rows
-    assert kept_keys(rows + others, where="mean <= 1") == ["a"]  # no mean is in no range
+    a = '{"prompt_id": "a", "reward": 0}\n{"prompt_id": "a", "reward": null}\n{"prompt_id": "a", "reward": 1}\n'
+    b = '{"prompt_id": "b", "reward": null}\n{"prompt_id": "b", "reward": null}\n'
+    assert left("--where 'unscorable > 0 and scored == 2'", a + b)[0] == a
+    assert left("--where 'mean <= 1'", a + b)[0] == a  # no mean is in no range
 
 
 def test_the_length_is_a_fact_too() -> None:
     Path("a.csv").write_text("prompt_id,reward,tokens\na,1,1\na,1,3\nb,1,9\nb,1,9\n")
-    jobs.selected("a.csv", where="length < 3", length_column="tokens", output="out.csv")
-    assert Path("out.csv").read_text() == "prompt_id,reward,tokens\na,1,1\na,1,3\n"
+    done = ran("select a.csv --where 'length < 3' --length-column tokens -o - -q")
+    assert done.out == "prompt_id,reward,tokens\na,1,1\na,1,3\n"
 
 
 # --- rows --------------------------------------------------------------------------------------------------
@@ -162,16 +153,21 @@ def test_every_row_has_the_same_chance_and_the_seed_decides() -> None:
 
 
 def test_rows_without_a_reward_are_never_picked() -> None:
-    rows = [{"prompt_id": "a", "reward": reward} for reward in (None, 0.5, None, 0.25)]
-    kept, facts = selected(rows, per_group=3, pick="best")
-    assert [row["reward"] for row in kept] == [0.5, 0.25]
+    lines = """\
+{"prompt_id": "a", "reward": null}
+{"prompt_id": "a", "reward": 0.5}
+{"prompt_id": "a", "reward": null}
+{"prompt_id": "a", "reward": 0.25}
+"""
+    kept, facts = left("--per-group 3 --pick best", lines)
+    assert kept == '{"prompt_id": "a", "reward": 0.5}\n{"prompt_id": "a", "reward": 0.25}\n'
     assert facts["dropped"] == [{"reason": "--per-group 3 (best)", "rows": 2}]
 
 
 @pytest.mark.parametrize("pick", ["best", "worst"])
 def test_of_equal_rewards_the_earlier_row_stays(pick: str) -> None:
-    rows, _ = selected(where="constant == 1", per_group=1, pick=pick)
-    assert rows == [ROWS[4], ROWS[6]]
+    kept, _ = left(f"--where 'constant == 1' --per-group 1 --pick {pick}")
+    assert kept == '{"prompt_id": "never", "i": 0, "reward": 0}\n{"prompt_id": "always", "i": 0, "reward": 1}\n'
 
 
 # --- what is written ---------------------------------------------------------------------------------------
@@ -187,7 +183,7 @@ ODD = (
 
 def test_a_line_of_json_keeps_every_byte() -> None:
     Path("in.jsonl").write_bytes(ODD)
-    jobs.selected("in.jsonl", where="size == 2 and scored == 2", output="out.jsonl")
+    ran("select in.jsonl --where 'size == 2 and scored == 2' -o out.jsonl")
     lines = ODD.splitlines(keepends=True)
     assert Path("out.jsonl").read_bytes().removeprefix(b"\xef\xbb\xbf") == b"".join(lines[2:4])
 
@@ -196,26 +192,26 @@ def test_if_all_rows_are_kept_the_file_is_the_same() -> None:
     csv = b'prompt_id,"reward"\r\na, 1.0\r\n'
     for name, data in {"in.jsonl": ODD, "in.csv": csv, "in.jsonl.gz": gzip.compress(ODD, mtime=0)}.items():
         Path(name).write_bytes(data)
-        jobs.selected(name, limit=9, output=f"out.{name}")
+        ran(f"select {name} --limit 9 -o out.{name}")
         assert Path(f"out.{name}").read_bytes() == data
 
 
 def test_a_record_of_csv_keeps_its_quotes() -> None:
     Path("in.csv").write_bytes(b'prompt_id,reward,"a b"\na,1,"x, ""y"""\nb,0,\nb,1.50,z\n')
     where = "std > 0 or prompt_id == 'a'"
-    jobs.selected("in.csv", where=where, per_group=1, pick="best", output="out.csv")
-    assert Path("out.csv").read_bytes() == b'prompt_id,reward,"a b"\na,1,"x, ""y"""\nb,1.50,z\n'
+    done = ran(f'select in.csv --where "{where}" --per-group 1 --pick best -o - -q')
+    assert done.out == 'prompt_id,reward,"a b"\na,1,"x, ""y"""\nb,1.50,z\n'
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 def test_the_rows_of_a_table_keep_their_values_and_types(suffix: str) -> None:
     more = {"tags": pl.lit(["a", None]), "kind": pl.lit("x").cast(pl.Categorical), "raw": pl.lit(b"\x00")}
-    frame = pl.DataFrame(ROWS).with_columns(pl.col("reward").cast(pl.Float32), **more)
+    frame = pl.read_ndjson(LINES.encode()).with_columns(pl.col("reward").cast(pl.Float32), **more)
     write = frame.write_parquet if suffix == "parquet" else frame.write_ipc
     read = pl.read_parquet if suffix == "parquet" else pl.read_ipc
     source = f"in.{suffix}"
     write(source)
-    facts = jobs.selected(source, where="std > 0", output=f"out.{suffix}")
+    facts = facts_of(f"select {source} --where 'std > 0' -o out.{suffix}")
     assert facts["warnings"] == []  # rows that are left out were meant to be
     kept = frame.filter(pl.col("prompt_id").is_in(["half", "rare"]))
     found = read(f"out.{suffix}")
@@ -229,42 +225,49 @@ def test_shards_stay_shards_and_one_may_be_left_empty() -> None:
     Path("in").mkdir()
     for shard in ("0", "1", "2"):
         Path(f"in/{shard}.jsonl").write_text(LINES.replace('_id": "', f'_id": "{shard}'))
-    facts = jobs.selected("in", where="prompt_id == '0half' or prompt_id == '2half'", output="out/")
-    assert [len(rows_of(f"out/{shard}.jsonl")) for shard in range(3)] == [4, 0, 4]
+    where = "prompt_id == '0half' or prompt_id == '2half'"
+    facts = facts_of(f'select in --where "{where}" -o out/')
+    half = LINES.splitlines(keepends=True)[:4]
+    for shard, kept in {"0": 4, "1": 0, "2": 4}.items():
+        lines = Path(f"out/{shard}.jsonl").read_text()
+        assert lines == "".join(half[:kept]).replace("half", f"{shard}half")
     assert facts["kept_rows"] == 8
 
 
 def test_a_warning_says_that_no_row_is_left() -> None:
-    rows, facts = selected(where="mean > 7")
-    assert rows == []
+    lines, facts = left("--where 'mean > 7'")
+    assert lines == ""
+    assert facts["kept_groups"] == 0
     assert facts["warnings"] == ["no row is left"]
 
 
 def test_without_a_name_the_output_is_beside_the_input_and_is_not_read_as_one() -> None:
     Path("in.jsonl").write_text(LINES)
-    assert jobs.selected("in.jsonl", limit=1)["outputs"] == ["in.selected.jsonl"]
-    again = jobs.selected(".", limit=1, force=True)
+    assert facts_of("select in.jsonl --limit 1")["outputs"] == ["in.selected.jsonl"]
+    again = facts_of("select . --limit 1 --force")
     assert again["inputs"] == ["in.jsonl"]
-    assert "skipped 1 file" in " ".join(again["warnings"])
+    assert "skipped 1 file" in again["warnings"][0]
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({}, "nothing says what to keep"),
-        ({"limit": 0}, "--limit cannot be 0"),
-        ({"per_group": -1}, "--per-group cannot be -1"),
-        ({"where": "mean"}, "compares nothing; a condition compares facts of a group with numbers, as in '0.1 <= mean"),
-        ({"where": "prompt_id > 3"}, "compares values of different types; prompt_id is a text"),
-        ({"limit": 1, "seed": -1}, "--seed cannot be -1"),
-        ({"where": "sdt > 0"}, "did you mean 'std'"),
-        ({"most": 99, "most_by": "sdt"}, "did you mean 'std'"),  # there are fewer groups than 99
-    ],
-)
-def test_meaningless_options_are_refused(options: dict[str, Any], says: str) -> None:
+MEANINGLESS = """| nothing says what to keep
+--limit 0 | --limit cannot be 0
+--per-group=-1 | --per-group cannot be -1
+--where mean | compares nothing; a condition compares facts of a group with numbers, as in '0.1 <= mean
+--where 'prompt_id > 3' | compares values of different types; prompt_id is a text
+--limit 1 --seed=-1 | --seed cannot be -1
+--where 'sdt > 0' | did you mean 'std'
+--top 99 --by sdt | did you mean 'std'
+"""
+
+
+@pytest.mark.parametrize("case", MEANINGLESS.splitlines())
+def test_meaningless_options_are_refused(case: str) -> None:
+    """The last one although there are fewer groups than 99."""
+    flags, says = case.split("| ")
     Path("in.jsonl").write_text(LINES)
-    with pytest.raises(UsageError, match=says):
-        jobs.selected("in.jsonl", **options)
+    done = adv(f"select in.jsonl {flags}")
+    assert done.status == 2
+    assert says in done.err
     assert [*files()] == ["in.jsonl"]
 
 
@@ -280,7 +283,7 @@ WIDE = """\
 
 def test_a_line_with_a_whole_group_stays_as_it_is() -> None:
     Path("wide.jsonl").write_text(WIDE)
-    facts = jobs.selected("wide.jsonl", where="std > 0", output="out.jsonl")
+    facts = facts_of("select wide.jsonl --where 'std > 0' -o out.jsonl")
     assert facts["rows"] == 6
     assert facts["kept_rows"] == 4
     a, _, c = WIDE.splitlines(keepends=True)
@@ -289,7 +292,7 @@ def test_a_line_with_a_whole_group_stays_as_it_is() -> None:
 
 def test_a_line_that_loses_some_of_its_rows_becomes_rows() -> None:
     Path("wide.jsonl").write_text(WIDE)
-    facts = jobs.selected("wide.jsonl", per_group=1, pick="best", output="out.jsonl")
+    facts = facts_of("select wide.jsonl --per-group 1 --pick best -o out.jsonl")
     assert [row["generations"] for row in rows_of("out.jsonl")] == ["a one", "b one", "c two"]
     assert "written as one line per row" in facts["warnings"][-1]
 
@@ -337,15 +340,13 @@ def test_the_lines_of_a_folder_go_into_one_file_unchanged(to: str) -> None:
     written = done.out.encode() if to == "-" else Path(to).read_bytes()
     if to.endswith(".gz"):
         written = gzip.decompress(written)
-    assert (
-        written.decode()
-        == """\
+    wanted = """\
 {"prompt_id":"a",  "reward":0}
 {"reward":1.0, "prompt_id":"a"}
 {"prompt_id":"c","reward":0,"text":"x"}
 {"prompt_id":"c","reward":3}
 """
-    )
+    assert written.decode() == wanted
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "arrow", "json"])
@@ -434,15 +435,22 @@ def test_one_of_the_inputs_is_not_the_output() -> None:
 
 
 def test_a_column_of_steps_is_a_fact_of_a_group_whose_rows_agree_on_it() -> None:
-    columns = {"prompt_id": [*"aabbccdd"], "step": [1, 1, 2, 2, 2, 3, 3, 3], "reward": [0, 1] * 4}
-    source = write("in.jsonl", pl.DataFrame(columns).to_dicts())
+    lines = """\
+{"prompt_id": "a", "step": 1, "reward": 0}
+{"prompt_id": "a", "step": 1, "reward": 1}
+{"prompt_id": "b", "step": 2, "reward": 0}
+{"prompt_id": "b", "step": 2, "reward": 1}
+{"prompt_id": "c", "step": 2, "reward": 0}
+{"prompt_id": "c", "step": 3, "reward": 1}
+{"prompt_id": "d", "step": 3, "reward": 0}
+{"prompt_id": "d", "step": 3, "reward": 1}
+"""
 
-    def kept(**options: Any) -> list[str]:
-        jobs.selected(source, group_within="input", force=True, output="out.jsonl", **options)
-        return keys(rows_of("out.jsonl"))
+    def kept(flags: str) -> list[str]:
+        return keys(left(f"--group-within input {flags}", lines)[0])
 
-    assert kept(where="step == 2") == ["b"]
-    assert kept(where="step >= 2 and mean > 0") == ["b", "d"]
-    assert kept(where="mean > 0", most=1, most_by="step") == ["d"]
-    with pytest.raises(UnknownName, match="no fact of a group named 'stepp'"):
-        kept(where="stepp == 2")
+    assert kept("--where 'step == 2'") == ["b"]
+    assert kept("--where 'step >= 2 and mean > 0'") == ["b", "d"]
+    assert kept("--where 'mean > 0' --top 1 --by step") == ["d"]
+    done = adv("select in.jsonl --group-within input --where 'stepp == 2'")
+    assert "no fact of a group named 'stepp'" in done.err
