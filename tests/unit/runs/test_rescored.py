@@ -48,8 +48,10 @@ THIRD = (1 / 3) / (math.sqrt(1 / 3) + 1e-6)
 HALF = (1 / 2) / (math.sqrt(1 / 2) + 1e-6)
 
 
-def spearman(old: list[float], new: list[float]) -> float:
-    return float(pl.DataFrame({"old": old, "new": new}).select(pl.corr("old", "new", method="spearman")).item())
+def both(now: list[Any], before: list[Any]) -> str:
+    write("now.jsonl", now)
+    write("before.jsonl", before)
+    return "inspect now.jsonl --rescored before.jsonl"
 
 
 def flips(said: Any) -> dict[tuple[float, float], int]:
@@ -64,6 +66,8 @@ def test_agreement_is_that_of_plain_formulas() -> None:
     assert said.share == 0.7
     assert said.kappa == pytest.approx((0.7 - 0.5) / (1 - 0.5))
     assert said.rank_correlation == pytest.approx((4 * 3 - 1 * 2) / math.sqrt(5 * 5 * 6 * 4))
+    constant = agreement(pl.DataFrame({"before": [1.0], "now": [1.0], "rows": [7]}))
+    assert constant == Agreement(same=7, share=1.0, kappa=None, rank_correlation=None)
 
 
 def test_rows_of_one_input_and_missing_rewards_are_in_no_number() -> None:
@@ -103,6 +107,11 @@ def test_rows_of_one_input_and_missing_rewards_are_in_no_number() -> None:
     assert advantage["sign_changes"] == 1
     assert advantage["total"]["before"] == pytest.approx(2 * THIRD + 2 * HALF)
     assert advantage["total"]["now"] == pytest.approx(3 * THIRD + 2 * HALF)
+    # Groups are chosen by the new reward, which is constant in c, and gates hold.
+    assert flips(facts_of(f"{LINE} --where 'std > 0'")) == {(0, 0): 1, (0, 1): 1, (1, 0): 1, (1, 1): 1}
+    done = adv(f"{LINE} --fail-on 'groups > 2'")
+    assert done.status == 3
+    assert done.err.endswith("the --fail-on condition 'groups > 2' holds; groups is 3\n")
 
 
 def test_csv_and_two_inputs_to_compare_with_are_refused() -> None:
@@ -119,15 +128,11 @@ def test_csv_and_two_inputs_to_compare_with_are_refused() -> None:
     assert "gone.jsonl" in missing.err
 
 
-def test_a_constant_reward_has_neither_kappa_nor_correlation() -> None:
-    said = agreement(pl.DataFrame({"before": [1.0], "now": [1.0], "rows": [7]}))
-    assert said == Agreement(same=7, share=1.0, kappa=None, rank_correlation=None)
-
-
 @pytest.mark.parametrize("digits", [0, 15], ids=["a few values", "a value for each row"])
 def test_pairs_of_values_are_counted_however_many_there_are(digits: int) -> None:
     draw = random.Random(digits)  # noqa: S311
-    old, new = ([round(draw.gauss(0, 1), digits) + 0.0 for _ in range(PIECE + 5)] for _ in "ab")
+    old = [round(draw.gauss(0, 1), digits) + 0.0 for _ in range(PIECE + 5)]
+    new = [round(draw.gauss(0, 1), digits) + 0.0 for _ in range(PIECE + 5)]
     counts = count_pairs(pl.Series(old), pl.Series(new))
     counted = Counter[tuple[float, float]]()
     for before, now, rows in counts.iter_rows():
@@ -135,8 +140,10 @@ def test_pairs_of_values_are_counted_however_many_there_are(digits: int) -> None
     assert counted == Counter(zip(old, new, strict=True))
     said = agreement(counts)
     assert said.kappa is None
-    assert said.rank_correlation == pytest.approx(spearman(old, new), abs=1e-9)
-    assert said.same == sum(one == other for one, other in zip(old, new, strict=True))
+    frame = pl.DataFrame({"old": old, "new": new})
+    spearman = frame.select(pl.corr("old", "new", method="spearman")).item()
+    assert said.rank_correlation == pytest.approx(spearman, abs=1e-9)
+    assert said.same == len(frame.filter(pl.col("old") == pl.col("new")))
 
 
 @pytest.mark.parametrize("by", ["uuid", "completion"])
@@ -236,12 +243,16 @@ def test_repeated_texts_pair_where_it_is_all_one_and_stop_where_it_is_not() -> N
 
 
 def test_a_warning_says_that_most_rollouts_are_in_one_input_only() -> None:
-    rows = [{"prompt_id": "p", "uuid": k, "reward": float(k % 2)} for k in range(48)]
-    said = facts_of(both(rows[18:], rows[:30]))
+    row = '{{"prompt_id": "p", "uuid": {}, "reward": {}}}\n'
+    rows = [row.format(k, k % 2) for k in range(48)]
+    Path("old.jsonl").write_text("".join(rows[:30]))
+    Path("new.jsonl").write_text("".join(rows[18:]))
+    said = facts_of(LINE)
     assert said["paired"]["only"] == {"now": 18, "before": 18}
     says = "only 40% of the rollouts are in both inputs: --against compares different rollouts of the same prompts"
     assert said["warnings"] == [says]
-    half = facts_of(both(rows[12:], rows[:30]))
+    Path("new.jsonl").write_text("".join(rows[12:]))
+    half = facts_of(LINE)
     assert half["paired"]["only"] == {"now": 18, "before": 12}
     assert half["warnings"] == []
 
@@ -255,17 +266,6 @@ def test_a_row_without_one_of_the_rewards_is_in_none_of_the_numbers() -> None:
     assert said["reward"]["before"]["mean"] == pytest.approx(0.5)
     assert said["reward"]["mean_change"] == pytest.approx(0)
     assert [row["text"] for row in said["largest"]] == ["b", "f"]
-
-
-def test_groups_are_chosen_by_the_new_reward_and_gates_hold() -> None:
-    rows = rollouts(9)
-    files(rows)
-    different = Counter(name for name, _ in {(row["prompt_id"], row["reward"]) for row in rows})
-    pairs = Counter((row["old"], row["reward"]) for row in rows if different[row["prompt_id"]] > 1)
-    assert flips(facts_of(f"{LINE} --where 'std > 0'")) == pairs
-    done = adv(f"{LINE} --fail-on 'groups > 3'")
-    assert done.status == 3
-    assert done.err.endswith("the --fail-on condition 'groups > 3' holds; groups is 12\n")
 
 
 # --- the other option is named where it was meant --------------------------------------------------------------
@@ -373,11 +373,11 @@ def test_the_report_draws_both_rewards() -> None:
 
 def test_replay_of_verifiers_is_paired_by_the_id_of_the_trace() -> None:
     """Replay appends traces as they are scored, in any order; an episode that failed is copied as it is."""
-    named = [("a", "a-0"), ("a", "a-1"), ("a", "a-2"), ("b", "b-0"), ("b", "b-1"), ("b", "b-2")]
-    old = dict(zip(named, [1.0, 0.0, 1.0, 0.0, 1.0, 0.0], strict=True))
-    new = dict(zip(named, [1.0, 0.0, 0.0, 1.0, 0.0, 0.0], strict=True))
-    lines("run/traces.jsonl", [verifiers_episode(task, trace, reward) for (task, trace), reward in old.items()])
-    again = [verifiers_episode(task, trace, reward, episode="replay") for (task, trace), reward in new.items()]
+    named = ["a-0", "a-1", "a-2", "b-0", "b-1", "b-2"]
+    old = zip(named, [1.0, 0.0, 1.0, 0.0, 1.0, 0.0], strict=True)
+    new = zip(named, [1.0, 0.0, 0.0, 1.0, 0.0, 0.0], strict=True)
+    lines("run/traces.jsonl", [verifiers_episode(name[0], name, reward) for name, reward in old])
+    again = [verifiers_episode(name[0], name, reward, episode="replay") for name, reward in new]
     lines("replay/traces.jsonl", again[::-1])
     line = "inspect replay/traces.jsonl --rescored run/traces.jsonl"
     said = facts_of(line)
@@ -402,10 +402,13 @@ def gym_row(task: int, index: int, reward: float) -> Any:
 
 def test_reverified_rollouts_of_nemo_gym_are_paired_by_task_and_index() -> None:
     """Results are written as they complete; rows that the verifier failed on stand in a file beside them."""
-    old = {(task, index): float(index % 2) for index in range(4) for task in range(5)}
-    new = {place: 1 - reward if place[0] == place[1] else reward for place, reward in old.items()}
-    lines("rollouts.jsonl", [gym_row(*place, reward) for place, reward in old.items()])
-    done = [gym_row(*place, reward) for place, reward in new.items()][::-1]
+    old = [gym_row(task, index, index % 2) for index in range(4) for task in range(5)]
+    done = [
+        {**row, "reward": 1 - row["reward"]} if row["_ng_task_index"] == row["_ng_rollout_index"] else row
+        for row in old
+    ]
+    done.reverse()
+    lines("rollouts.jsonl", old)
     lines("reverified.jsonl", done[2:])
     lines("reverified_failures.jsonl", [{**row, "_ng_failure_class": "judge_failed"} for row in done[:2]])
     said = facts_of("inspect reverified.jsonl --rescored rollouts.jsonl")
@@ -416,12 +419,6 @@ def test_reverified_rollouts_of_nemo_gym_are_paired_by_task_and_index() -> None:
 
 
 BY_FLAGS = "--group task_name --reward verifier_result.rewards.reward --group-within input"
-
-
-def both(now: list[Any], before: list[Any]) -> str:
-    write("now.jsonl", now)
-    write("before.jsonl", before)
-    return "inspect now.jsonl --rescored before.jsonl"
 
 
 @pytest.mark.parametrize(
@@ -435,12 +432,13 @@ def test_regraded_trials_of_harbor_are_paired_with_those_that_they_name(files: s
     It copies the logs of the agent, so texts would tell the same; not every agent leaves a trajectory.
     """
     trials = [("a", 1.0, 1.0), ("a", 0.0, 0.0), ("a", 1.0, 0.0), ("b", 0.0, 1.0), ("b", 1.0, 0.0), ("b", 0.0, 0.0)]
-    for job in ("job", "regraded"):
-        harbor.job(Path(job), len(trials))
+    job, regraded = Path("job"), Path("regraded")
+    harbor.job(job, len(trials))
+    harbor.job(regraded, len(trials))
     for place, (task, old, new) in enumerate(trials):
         name = f"{place}-{task}"
-        harbor.trial(Path("job"), task, name, {"reward": old})
-        result = harbor.trial(Path("regraded"), task, f"{9 - place}-{task}", {"reward": new}) / "result.json"
+        harbor.trial(job, task, name, {"reward": old})
+        result = harbor.trial(regraded, task, f"{9 - place}-{task}", {"reward": new}) / "result.json"
         about = json.loads(result.read_text())
         source = {"action": "regrade", "type": "local", "trial_id": f"id-{name}", "path": f"job/{name}"}
         about["config"]["source_trial"] = source
@@ -453,13 +451,19 @@ def test_regraded_trials_of_harbor_are_paired_with_those_that_they_name(files: s
 # --- what pairs rows, and what does not ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("by", ["sample", "completion"])
-@pytest.mark.parametrize("way", ["--group-within step", "--group step,prompt_id"])
+@pytest.mark.parametrize(("way", "by"), [("--group-within step", "sample"), ("--group step,prompt_id", "completion")])
 def test_a_prompt_that_comes_back_in_another_step_is_paired_within_each_step(way: str, by: str) -> None:
-    rows = [
-        {"step": k // 8, "prompt_id": f"p{k // 4 % 2}", by: f"{k % 4}", "reward": k // 8 ^ k % 2} for k in range(16)
-    ]
-    said = facts_of(f"{both(rows, rows[8:] + rows[:8])} {way}")
+    rows = """\
+{"step": 0, "prompt_id": "p0", "sample": "0", "reward": 0}
+{"step": 0, "prompt_id": "p0", "sample": "1", "reward": 1}
+{"step": 0, "prompt_id": "p1", "sample": "0", "reward": 0}
+{"step": 0, "prompt_id": "p1", "sample": "1", "reward": 1}
+"""
+    rows = rows.replace("sample", by)
+    later = rows.replace('step": 0', 'step": 1').replace('reward": 1', 'reward": 2').replace('reward": 0', 'reward": 1')
+    Path("new.jsonl").write_text(rows + later)
+    Path("old.jsonl").write_text(later + rows)
+    said = facts_of(f"{LINE} {way}")
     assert said["reward"]["changed"] == 0
     assert said["paired"]["key"] == ["step", "prompt_id"]
     assert said["paired"]["by"] == [by]
@@ -473,22 +477,32 @@ def test_blocks_of_a_prompt_are_paired_across_their_ends() -> None:
 
 
 def test_equal_texts_are_exchanged_only_where_every_reward_is_equal() -> None:
-    rows = [{"prompt_id": "p", "completion": "same", "a": 1.0, "b": float(k)} for k in range(3)]
-    line = both(rows, rows[::-1])
-    done = adv(f"{line} --reward a=1 --reward b=1")
+    Path("new.jsonl").write_text("""\
+{"prompt_id": "p", "completion": "same", "a": 1, "b": 0}
+{"prompt_id": "p", "completion": "same", "a": 1, "b": 1}
+""")
+    Path("old.jsonl").write_text("""\
+{"prompt_id": "p", "completion": "same", "a": 1, "b": 1}
+{"prompt_id": "p", "completion": "same", "a": 1, "b": 0}
+""")
+    done = adv(f"{LINE} --reward a=1 --reward b=1")
     assert done.status == 1
     assert "completion is the same in several rollouts" in done.err
-    assert facts_of(f"{line} --reward a")["reward"]["changed"] == 0
+    assert facts_of(f"{LINE} --reward a")["reward"]["changed"] == 0
 
 
 def test_keys_and_ids_pair_across_files_with_and_without_types() -> None:
-    rows = [{"prompt": k // 4 % 4, "step": k // 16, "trajectory_id": k, "reward": float(k % 2)} for k in range(32)]
-    write("a.jsonl", rows)
-    write("b.csv", rows)
+    Path("a.jsonl").write_text("""\
+{"prompt": 1, "step": 0, "trajectory_id": 0, "reward": 0}
+{"prompt": 1, "step": 0, "trajectory_id": 1, "reward": 1}
+{"prompt": 1, "step": 1, "trajectory_id": 2, "reward": 0}
+{"prompt": 1, "step": 1, "trajectory_id": 3, "reward": 1}
+""")
+    Path("b.csv").write_text("prompt,step,trajectory_id,reward\n1,0,0,0\n1,0,1,1\n1,1,2,0\n1,1,3,1\n")
     flags = "--group prompt --group-within step --rollout trajectory_id"
-    for new, old in (("a.jsonl", "b.csv"), ("b.csv", "a.jsonl")):
-        paired = facts_of(f"inspect {new} --rescored {old} {flags}")["paired"]
-        assert paired["rows"] == 32
+    for line in ("inspect a.jsonl --rescored b.csv", "inspect b.csv --rescored a.jsonl"):
+        paired = facts_of(f"{line} {flags}")["paired"]
+        assert paired["rows"] == 4
         assert paired["by"] == ["trajectory_id"]
 
 
@@ -548,9 +562,10 @@ def test_ids_of_64_unsigned_bits_pair() -> None:
 
 
 def test_texts_inside_of_structs_pair_in_frames() -> None:
-    frame = pl.DataFrame([{"prompt_id": k // 4, "r": {"text": f"t{k}"}, "reward": float(k % 2)} for k in range(8)])
+    texts = pl.struct(text=pl.Series([*"abcd"]))
+    frame = pl.DataFrame({"prompt_id": [0, 0, 1, 1], "reward": [0.0, 1.0, 0.0, 1.0]}).with_columns(r=texts)
     look = grpo_cli.inspect(frame, rescored=frame.reverse(), text_column="r.text")
-    assert look.facts["rescored"]["compared"] == 8
+    assert look.facts["rescored"]["compared"] == 4
     assert look.facts["rescored"]["reward"]["changed"] == 0
 
 
