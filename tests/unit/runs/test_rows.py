@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import grpo_cli
 from grpo_cli.errors import DataError, UsageError
 from tests.support.command import adv, facts_of, ran
 from tests.support.drawn import some
-from tests.support.jobs import Seen, look, refused, write
+from tests.support.jobs import Seen, look, refused, rows_of, write
 from tests.support.schema_files import WRITERS
 
 
@@ -67,33 +68,36 @@ def test_others_get_what_they_get_in_a_file_of_the_rows_that_meet_it(text: str, 
     compute: Any = partial(grpo_cli.compute, group="prompt_id", group_within="input")
     found = compute(frame if suffix == "frame" else f"x.{suffix}", rows=text)
     met = [*map(int, CONDITIONS[text])]
-    assert [at for at, status in enumerate(found.status) if status != "left-out"] == met
+    counted = found.status != "left-out"
+    assert counted.arg_true().to_list() == met
     assert found.advantages.gather(met).to_list() == compute(frame[met]).advantages.to_list()
     assert found.advantages.null_count() == 6 - len(met)
 
 
-@pytest.mark.parametrize(
-    ("values", "text", "places"),
-    [
-        ('[1, "1", null, 2.0]', "x == 1", "123"),
-        ('[1, "1", null, 2.0]', "x == '1'", "023"),
-        ('[1, "1", null, 2.0]', "x != 1", "012"),
-        ('[1, "1", null, 2.0]', "x is null", "013"),
-        ('[1, "1", null, 2.0]', "x == '1' or x > 1", "02"),
-        ('[true, 1, "true", 0]', "x == true", "23"),
-        ("[9223372036854775808, 9223372036854775809, 18446744073709551616, 5]", "x == 9223372036854775809", "023"),
-        ("[9007199254740992, 9007199254740993, 5, 6]", "x == 9007199254740993", "023"),
-        ('[{"a": 1}, {"a": null}, {}, null]', "x.a is null", "0"),
-        ('[{"a": 1}, {"a": null}, {}, null]', "x is null", "012"),
-        (r"""[{"a": {"b": "u"}}, {"a": {"b": "it's \"v\""}}, {}, null]""", "x.a.b > 't'", "123"),
-        ('[{"a-b": 1}, {"a-b": 2}, {}, null]', "`x.a-b` < 2", "123"),
-        (r'["q\"1", "q\\2", "q3", ""]', "x == 'q\"1' or x == ''", "12"),
-        ("[[], null, [1], []]", "x is not null", "1"),
-        ("[0.5, NaN, 1, null]", "x is null", "02"),
-        ("[0.5, NaN, 1, null]", "x < 2", "13"),
-    ],
-)
-def test_a_value_of_another_type_meets_no_comparison(values: str, text: str, places: str) -> None:
+# The values of a column, the condition, and the rows that do not meet it.
+VALUES = r"""
+[1, "1", null, 2.0] | x == 1 | 123
+[1, "1", null, 2.0] | x == '1' | 023
+[1, "1", null, 2.0] | x != 1 | 012
+[1, "1", null, 2.0] | x is null | 013
+[1, "1", null, 2.0] | x == '1' or x > 1 | 02
+[true, 1, "true", 0] | x == true | 23
+[9223372036854775808, 9223372036854775809, 18446744073709551616, 5] | x == 9223372036854775809 | 023
+[9007199254740992, 9007199254740993, 5, 6] | x == 9007199254740993 | 023
+[{"a": 1}, {"a": null}, {}, null] | x.a is null | 0
+[{"a": 1}, {"a": null}, {}, null] | x is null | 012
+[{"a": {"b": "u"}}, {"a": {"b": "it's \"v\""}}, {}, null] | x.a.b > 't' | 123
+[{"a-b": 1}, {"a-b": 2}, {}, null] | `x.a-b` < 2 | 123
+["q\"1", "q\\2", "q3", ""] | x == 'q"1' or x == '' | 12
+[[], null, [1], []] | x is not null | 1
+[0.5, NaN, 1, null] | x is null | 02
+[0.5, NaN, 1, null] | x < 2 | 13
+"""
+
+
+@pytest.mark.parametrize("case", VALUES.strip().splitlines())
+def test_a_value_of_another_type_meets_no_comparison(case: str) -> None:
+    values, text, places = case.split(" | ")
     rows = [{"prompt_id": "a", "reward": 1, "x": value} for value in json.loads(values)]
     assert statuses(write("x.jsonl", rows), text) == places
 
@@ -110,9 +114,7 @@ def test_a_cell_of_csv_is_a_number_a_text_and_nothing_if_it_is_empty() -> None:
 
 
 def test_a_time_is_compared_as_it_is_written() -> None:
-    days = pl.DataFrame(
-        {"prompt_id": ["a"] * 3, "reward": [0, 1, 2], "day": ["2026-01-09", "2026-01-10", "2026-01-11"]}
-    )
+    days = pl.read_csv(b"prompt_id,reward,day\na,0,2026-01-09\na,1,2026-01-10\na,2,2026-01-11\n")
     day = pl.col("day").str.to_date()
     assert statuses(days.with_columns(day), "day >= '2026-01-10'") == "0"
     assert statuses(days.with_columns(day.cast(pl.Datetime("ms"))), "day < '2026-01-10T12'") == "2"
@@ -120,14 +122,14 @@ def test_a_time_is_compared_as_it_is_written() -> None:
 
 @pytest.mark.parametrize("dtype", [pl.Null, pl.String, pl.Int64])
 def test_a_column_of_nulls_is_of_every_type(dtype: Any) -> None:
-    kind = pl.Series([None] * 3, dtype=dtype)
-    frame = pl.DataFrame({"prompt_id": ["a"] * 3, "reward": [0, 1, 2], "env": ["x", "y", "z"], "kind": kind})
+    frame = pl.read_csv(b"prompt_id,reward,env\na,0,x\na,1,y\na,2,z\n")
+    frame = frame.with_columns(pl.lit(None, dtype).alias("kind"))
     assert statuses(frame, "env == kind or reward > 0") == "0"
     assert statuses(frame, "kind >= reward or kind == kind or env > 'x'") == "0"
 
 
 def test_of_several_conditions_a_row_has_to_meet_all() -> None:
-    frame = pl.DataFrame({"prompt_id": ["a"] * 4, "reward": [0, 1, 2, 3], "x": [1, 2, 3, 4]})
+    frame = pl.read_csv(b"prompt_id,reward,x\na,0,1\na,1,2\na,2,3\na,3,4\n")
     assert statuses(frame, "x > 1", "x < 4") == "03"
 
 
@@ -208,27 +210,29 @@ def test_a_condition_that_no_row_can_meet_is_refused(rows: str, says: str) -> No
         grpo_cli.compute(FRAME, rows=rows)
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("step == null", "asks nothing; write NAME is null, or NAME is not null"),
-        ("step is 3", "asks nothing; write NAME is null, or NAME is not null"),
-        ("null is null", "asks nothing; write NAME is null, or NAME is not null"),
-        ("step is null is null", "asks nothing; write NAME is null, or NAME is not null"),
-        ("1 < step < null", "asks nothing; write NAME is null, or NAME is not null"),
-        ("1 < 2", "'1 < 2' names no column; a condition compares columns of a row"),
-        ("step", "'step' compares nothing; a condition compares columns of a row"),
-    ],
-)
-def test_null_is_asked_for_with_is_and_a_condition_compares_columns(text: str, says: str) -> None:
+NO_COMPARISON = """\
+step == null | asks nothing; write NAME is null, or NAME is not null
+step is 3 | asks nothing; write NAME is null, or NAME is not null
+null is null | asks nothing; write NAME is null, or NAME is not null
+step is null is null | asks nothing; write NAME is null, or NAME is not null
+1 < step < null | asks nothing; write NAME is null, or NAME is not null
+1 < 2 | '1 < 2' names no column; a condition compares columns of a row
+step | 'step' compares nothing; a condition compares columns of a row
+"""
+
+
+@pytest.mark.parametrize("case", NO_COMPARISON.splitlines())
+def test_null_is_asked_for_with_is_and_a_condition_compares_columns(case: str) -> None:
+    text, says = case.split(" | ")
     with pytest.raises(UsageError, match=says):
         grpo_cli.compute(FRAME, rows=text)
 
 
 def test_a_condition_that_every_row_meets_is_noted() -> None:
-    path = write("x.jsonl", FRAME.to_dicts())
-    assert look(path, rows=["step > 0"]).facts["warnings"] == ["every row meets --rows step > 0"]
-    assert look(path, rows=["step > 1"]).facts["warnings"] == []
+    line = "compute x.jsonl -o out.jsonl --force --rows"
+    write("x.jsonl", FRAME.to_dicts())
+    assert facts_of(f"{line} 'step > 0'")["warnings"] == ["every row meets --rows step > 0"]
+    assert facts_of(f"{line} 'step > 1'")["warnings"] == []
 
 
 def test_groups_without_a_row_that_meets_it_are_not_chosen() -> None:
@@ -260,19 +264,20 @@ def test_a_mark_that_nothing_reads_is_still_named_beside_a_condition() -> None:
 
 def test_checks_look_at_the_rows_that_meet_it() -> None:
     Path("x.csv").write_text("prompt_id,reward,step\na,0,0\na,1,0\na,0,1\na,1,1\na,0,2\na,1,2\n,1,1\n")
-    assert "prompt_id is" in refused("x.csv")
-    with pytest.raises(DataError, match=r"a group key \(.*\) has rows in several values of 'step'"):
-        look("x.csv", rows=["prompt_id is not null"])
-    rows = ["step == 1 and prompt_id is not null"]
-    found = look("x.csv", rows=rows).scored.rows[".advantage"]
-    assert found.is_not_null().to_list() == [False, False, True, True, False, False, False]
-    assert look("x.csv", rows=rows, group_size=2, partial="keep").facts["groups"] == 4
+    assert "prompt_id is" in adv("compute x.csv").err
+    several = adv("compute x.csv --rows 'prompt_id is not null'").err
+    assert re.search(r"a group key \(.*\) has rows in several values of 'step'", several)
+    line = "compute x.csv -o out.csv --force --rows 'step == 1 and prompt_id is not null'"
+    ran(line)
+    found = [row["advantage"] for row in rows_of("out.csv")]
+    assert [at for at, value in enumerate(found) if value is not None] == [2, 3]
+    assert facts_of(f"{line} --group-size 2 --partial keep")["groups"] == 4
 
 
 # --- null in the conditions on groups and runs --------------------------------------------------------------------------
 
 
 def test_a_condition_on_groups_and_on_runs_may_ask_for_null() -> None:
-    frame = pl.DataFrame({"prompt_id": ["a", "a", "b", "b"], "reward": [0, 1, None, 1], "step": [1, 1, 2, 3]})
+    frame = pl.read_csv(b"prompt_id,reward,step\na,0,1\na,1,1\nb,,2\nb,1,3\n")
     kept = grpo_cli.select(frame, where="step is null", missing="exclude", group="prompt_id", group_within="input")
     assert kept.frame["prompt_id"].to_list() == ["b", "b"]
