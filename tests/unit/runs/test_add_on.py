@@ -6,8 +6,8 @@ import json
 import random
 import shlex
 from collections import defaultdict
-from fractions import Fraction
 from itertools import product
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -25,88 +25,58 @@ from tests.support.drawn import is_nightly, some
 from tests.support.jobs import meanwhile, rows_of, write
 
 SUFFIXES = ["jsonl", "jsonl.gz", "json", "csv", "tsv", "parquet", "arrow"]
-UNTYPED = {"csv", "tsv"}
-IDS: dict[str, list[Any]] = {
-    "numbers": [*range(8), -3, 2**53 + 1, 2**53],
-    "texts": ["a", "b", "é", "1", "01", "true", 'q"', "x,y", "a b", "null"],
-    "truths": [True, False],
-    "fractions": [0.5, -1.25, 0.1, 3.0, 1e300],
-}
+# All values of a kind are different, and what is written of one is read as it in every format.
+IDS: list[list[Any]] = [
+    [*range(8), -3, 2**53 + 1, 2**53],
+    ["a", "b", "é", "1", "01", "true", 'q"', "x,y", "a b", "null"],
+    [True, False],
+    [0.5, -1.25, 0.1, 3.0, 1e300],
+]
+TAKE = {"first": itemgetter(0), "last": itemgetter(-1), "mean": fmean}
 
 
-def key(value: Any) -> tuple[str, Any] | None:
-    """What a value is compared as: numbers by value, texts only with texts; None equals nothing."""
-    match value:
-        case None:
-            return None
-        case bool():
-            return "truth", value
-        case int() | float():
-            return "number", Fraction(value)
-    return "text", value
-
-
-def cell(value: Any, others: str) -> tuple[str, Any] | None:
-    """What a cell of CSV is compared as beside values of a kind."""
-    if value is None:
-        return None
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    if others == "texts":
-        return "text", text
-    if others == "truths":
-        return ("truth", text == "true") if text in {"true", "false"} else None
-    whole = text.removesuffix(".0").removeprefix("-").isdigit() and (text[:1] != "0" or text in {"0", "0.0"})
-    if others == "numbers":
-        return ("number", Fraction(text)) if whole else None
-    try:
-        return ("number", Fraction(float(text))) if whole or not text.isdigit() else None
-    except ValueError:
-        return None
-
-
-def drawn(draw: random.Random, kind: str, rows: int, more: str) -> list[Any]:
+def drawn(draw: random.Random, ids: list[Any], more: str) -> list[Any]:
     """Rows with two parts of a key; a few lack the first."""
-    ids = [*IDS[kind], None]
-    return [{"id": draw.choice(ids), "part": draw.choice("xy"), f"{more}{0}": k} for k in range(rows)]
+    rows = range(draw.randrange(1, 12))
+    return [{"id": draw.choice([*ids, None]), "part": draw.choice("xy"), more: k} for k in rows]
+
+
+def key(row: Any, on: str) -> tuple[Any, ...] | None:
+    return None if row["id"] is None else tuple(row[name] for name in on.split(","))
 
 
 @pytest.mark.parametrize(("mine", "theirs"), some(product(SUFFIXES, SUFFIXES), 3))
 def test_rows_get_what_a_join_of_dictionaries_gives_them(mine: str, theirs: str) -> None:
     for seed in range(40 if is_nightly() else 5):
         draw = random.Random(f"{mine} {theirs} {seed}")  # noqa: S311 - tables, not secrets
-        kind = draw.choice([*IDS])
-        here = drawn(draw, kind, draw.randrange(1, 12), "reward")
-        there = drawn(draw, kind, draw.randrange(1, 12), "v")
-        both = draw.random() < 0.5
-        take = draw.choice(["first", "last", "mean"])
+        ids = draw.choice(IDS)
+        here = drawn(draw, ids, "reward")
+        there = drawn(draw, ids, "v")
+        on = draw.choice(["id", "id,part"])
+        take = draw.choice([*TAKE])
         write(f"a.{mine}", here)
         write(f"b.{theirs}", there)
-        of = "texts" if {mine, theirs} <= UNTYPED else kind
-        sides = []
-        for suffix, rows in ((mine, here), (theirs, there)):
-            ids = [cell(row["id"], of) if suffix in UNTYPED else key(row["id"]) for row in rows]
-            parts = [row["part"] if both else "" for row in rows]
-            sides.append([one and (one, part) for one, part in zip(ids, parts, strict=True)])
-        mine_keys, their_keys = sides
         known = defaultdict(list)
-        for one, row in zip(their_keys, there, strict=True):
-            known[one].append(row["v0"])
+        for row in there:
+            known[key(row, on)].append(row["v"])
         known.pop(None, None)
-        how: Any = {"first": lambda found: found[0], "last": lambda found: found[-1], "mean": fmean}[take]
-        wanted = [pytest.approx(how(known[one])) if one in known else None for one in mine_keys]
-        words = f"--on {'id,part' if both else 'id'} --column v0=v --take {take} --schema none --force"
-        line = f"add a.{mine} --from b.{theirs} {words} -o o.{mine}"
-        hits = len(here) - wanted.count(None)
-        if not hits:
+        wanted: list[Any] = []
+        for row in here:
+            found = known.get(key(row, on))
+            wanted.append(found and pytest.approx(TAKE[take](found)))
+        line = f"add a.{mine} --from b.{theirs} --on {on} --column v --take {take} --schema none --force -o o.{mine}"
+        unmatched = wanted.count(None)
+        if unmatched == len(here):
             done = adv(line)
             assert done.status == 1
             assert f"no row of a.{mine} is in b.{theirs} (by id" in done.err
             continue
         said = facts_of(line)["joined"]
         assert [row["v"] for row in rows_of(f"o.{mine}")] == wanted, (here, there)
-        assert said["matched"] == hits
-        assert said["unmatched"] == len(here) - hits
-        assert said["unused"] == sum(one is None or one not in mine_keys for one in their_keys)
+        assert said["matched"] == len(here) - unmatched
+        assert said["unmatched"] == unmatched
+        used = {key(row, on) for row in here} - {None}
+        assert said["unused"] == sum(key(row, on) not in used for row in there)
         assert verify(f"o.{mine}", f"a.{mine}").added == ("v",)
 
 
