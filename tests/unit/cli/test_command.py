@@ -369,18 +369,19 @@ def test_commands_options_and_the_names_of_the_tables_are_completed(words: str, 
     assert completed(words) == wanted
 
 
-@pytest.mark.parametrize(
-    ("words", "wanted"),
-    [
-        ("compute in.jsonl --reward sc", "score score_2"),
-        ("inspect in.jsonl --group task,s", "task,score task,score_2"),
-        ("inspect in.jsonl nothing.jsonl --by t", "task"),
-        ("compute broken.parquet --reward s", ""),
-        ("compute --reward s", ""),
-        ("compute nothing.jsonl --reward s", ""),
-    ],
-)
-def test_columns_are_completed_from_the_first_file(words: str, wanted: str, tmp_path: Path) -> None:
+COLUMNS = """\
+compute in.jsonl --reward sc | score score_2
+inspect in.jsonl --group task,s | task,score task,score_2
+inspect in.jsonl nothing.jsonl --by t | task
+compute broken.parquet --reward s |
+compute --reward s |
+compute nothing.jsonl --reward s |
+"""
+
+
+@pytest.mark.parametrize("case", COLUMNS.splitlines())
+def test_columns_are_completed_from_the_first_file(case: str, tmp_path: Path) -> None:
+    words, wanted = case.split(" |")
     Path("in.jsonl").write_text('{"task": "a", "score": 1, "score_2": 0}\n')
     Path("broken.parquet").write_bytes(b"PAR1")
     assert completed(words, tmp_path) == wanted.split()
