@@ -38,18 +38,18 @@ def advantages(options: str) -> list[float | None]:
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
 def test_the_kl_of_a_row_is_that_of_a_loop(estimator: str, reduce: str) -> None:
+    """The first row has two tokens that count, and the second has one."""
     found = advantages(f"{FROM} --kl-estimator {estimator} --kl-reduce {reduce} --mask mask")
-    shaped = []
-    for reward, logs in enumerate([[(-0.5, -0.75), (-1.0, -0.5)], [(-2.0, -1.0)]]):
-        each = {
-            "k1": [s - r for s, r in logs],
-            "k2": [(s - r) ** 2 / 2 for s, r in logs],
-            "k3": [math.exp(r - s) - (r - s) - 1 for s, r in logs],
-        }
-        kl = sum(each[estimator])
-        shaped.append(reward - 0.5 * (kl / len(logs) if reduce == "mean" else kl))
-    assert found[1] == pytest.approx(shaped[1] - shaped[0], abs=1e-12)
-    assert found[0] == pytest.approx(shaped[0] - shaped[1], abs=1e-12)
+
+    def kl(s: float, r: float) -> float:
+        each = {"k1": s - r, "k2": (s - r) ** 2 / 2, "k3": math.exp(r - s) - (r - s) - 1}
+        return each[estimator]
+
+    first = kl(-0.5, -0.75) + kl(-1.0, -0.5)
+    if reduce == "mean":
+        first /= 2
+    advantage = (0.0 - 0.5 * first) - (1.0 - 0.5 * kl(-2.0, -1.0))
+    assert found[:2] == pytest.approx([advantage, -advantage], abs=1e-12)
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
@@ -117,28 +117,25 @@ def test_a_preset_knows_how_its_tool_estimates() -> None:
     assert advantages("--preset trl-rloo --kl-from s,r --kl-coef 0.5") == K1
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ("--preset trl-grpo --kl-from s,r", "needs an estimator and a reduction; add --kl-estimator k1|k2|k3 and --kl-reduce sum|mean"),
-        ("--kl-from s", "is not two columns"),
-        ("--kl-from s,s", "is not two columns"),
-        ("--kl-estimator k1", "--kl-estimator has no effect without --kl-from"),
-        ("--kl-from s,r --kl-estimator k1 --kl-reduce sum --kl-column kl", "cannot be combined"),
-        ("--mask mask", "--mask has no effect alone"),
-        ("--kl-column s", "expected a number; name a column of numbers"),
-        ("--kl-from s,q --kl-estimator k1 --kl-reduce sum", "no column 'q'"),
-    ],
-)  # fmt: skip
-def test_what_is_not_said_is_asked_for(options: str, said: str) -> None:
-    done = adv(f"compute a.jsonl -o - --kl-coef 0.5 {options}")
+REFUSED = """\
+--kl-coef 0.5 --preset trl-grpo --kl-from s,r | needs an estimator and a reduction; add --kl-estimator k1|k2|k3 and --kl-reduce sum|mean
+--kl-coef 0.5 --kl-from s | is not two columns
+--kl-coef 0.5 --kl-from s,s | is not two columns
+--kl-coef 0.5 --kl-estimator k1 | --kl-estimator has no effect without --kl-from
+--kl-coef 0.5 --kl-from s,r --kl-estimator k1 --kl-reduce sum --kl-column kl | cannot be combined
+--kl-coef 0.5 --mask mask | --mask has no effect alone
+--kl-coef 0.5 --kl-column s | expected a number; name a column of numbers
+--kl-coef 0.5 --kl-from s,q --kl-estimator k1 --kl-reduce sum | no column 'q'
+--kl-from s,r --kl-estimator k1 --kl-reduce sum | --kl-from has no effect without --kl-coef
+"""
+
+
+@pytest.mark.parametrize("case", REFUSED.splitlines())
+def test_what_is_not_said_is_asked_for(case: str) -> None:
+    options, said = case.split(" | ")
+    done = adv(f"compute a.jsonl -o - {options}")
     assert done.status
     assert said in done.err
-
-
-def test_a_kl_needs_its_weight() -> None:
-    done = adv(f"compute a.jsonl -o - --kl-from s,r {SUM}")
-    assert "--kl-from has no effect without --kl-coef" in done.err
 
 
 def test_a_row_that_is_left_out_needs_no_kl() -> None:
@@ -150,18 +147,19 @@ def test_a_row_that_is_left_out_needs_no_kl() -> None:
     assert advantages(f"{FROM} {SUM} --rows 'failed is null'") == [*K1, None, None]
 
 
-@pytest.mark.parametrize(
-    ("lists", "options", "said"),
-    [
-        ('"s": null, "r": [0, 0]', SUM, "a.jsonl:5: sum of k1(s, r) is null; a list of log-probs or a number in it is missing"),
-        ('"s": [null, 0], "r": [0, 0]', SUM, "or no token counts: --mask COL names a list of the tokens that count; --rows leaves such rows out"),
-        ('"s": [-1.0], "r": [0, 0]', SUM, "a.jsonl:5: r has 2 numbers, s 1; the lists must be of the same tokens"),
-        ('"s": [0], "r": [0], "mask": [0]', "--kl-estimator k1 --kl-reduce mean --mask mask", "is null; a list of log-probs or a number in it"),
-        ('"s": [0], "r": [0], "mask": [null]', f"{SUM} --mask mask", "mask is null at token 1; write 0 or 1"),
-    ],
-)  # fmt: skip
-def test_what_a_row_lacks_is_named(lists: str, options: str, said: str) -> None:
+LACKING = """\
+"s": null, "r": [0, 0] | --kl-reduce sum | a.jsonl:5: sum of k1(s, r) is null; a list of log-probs or a number in it is missing
+"s": [null, 0], "r": [0, 0] | --kl-reduce sum | or no token counts: --mask COL names a list of the tokens that count; --rows leaves such rows out
+"s": [-1.0], "r": [0, 0] | --kl-reduce sum | a.jsonl:5: r has 2 numbers, s 1; the lists must be of the same tokens
+"s": [0], "r": [0], "mask": [0] | --kl-reduce mean --mask mask | is null; a list of log-probs or a number in it
+"s": [0], "r": [0], "mask": [null] | --kl-reduce sum --mask mask | mask is null at token 1; write 0 or 1
+"""
+
+
+@pytest.mark.parametrize("case", LACKING.splitlines())
+def test_what_a_row_lacks_is_named(case: str) -> None:
+    lists, options, said = case.split(" | ")
     Path("a.jsonl").write_text(f'{LINES}{{"prompt_id": 1, "reward": 0, {lists}}}\n')
-    done = adv(f"compute a.jsonl -o - {FROM} {options}")
+    done = adv(f"compute a.jsonl -o - {FROM} --kl-estimator k1 {options}")
     assert done.status
     assert said in done.err
