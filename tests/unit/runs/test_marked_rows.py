@@ -135,14 +135,13 @@ def rollouts(draw: st.DrawFn, *, several: bool = False) -> list[Any]:
     shared: dict[tuple[str, str], float] = {}
     for at, key in enumerate(["z", *keys, "z"]):
         mark = draw(MARKS) if key != "z" else ""
-        rollout = draw(st.sampled_from("xy")) if several and key != "z" else str(at)
-        reward = shared.setdefault((key, rollout), draw(REWARDED))
+        run = draw(st.sampled_from("xy")) if several and key != "z" else str(at)
+        reward: float | None = shared.setdefault((key, run), draw(REWARDED))
+        if mark == OUT and draw(st.booleans()):
+            reward = None
         tokens = [7] * draw(st.integers(0, 3))
-        missing = mark == OUT and draw(st.booleans())
-        rows.append({
-            "key": key, "reward": None if missing else reward, "mark": mark, "run": rollout, "tokens": tokens,
-            "env": "ab".find(key) < 0, "at": at,
-        })  # fmt: skip
+        env = key not in "ab"
+        rows.append({"key": key, "reward": reward, "mark": mark, "run": run, "tokens": tokens, "env": env, "at": at})
     return rows
 
 
@@ -260,24 +259,33 @@ def test_only_the_new_columns_have_a_row_for_every_row(rows: Rows) -> None:
 KINDS = st.sampled_from(["", "", "judge", "error", "failed judge"])
 
 
+def trace(name: str, kind: str, reward: float) -> Any:
+    """As prime-rl writes it."""
+    return {
+        "id": name, "agent": {"name": kind or "solver", "trainable": "judge" not in kind}, "nodes": [],
+        "rewards": {"correct": {"score": reward, "weight": 1.0}}, "metrics": {}, "info": {}, "errors": [], "ok": kind in {"", "judge"},
+    }  # fmt: skip
+
+
+def episode(group: str, traces: list[Any]) -> Any:
+    return {
+        "group": {"id": group},
+        "run": {"work": {"step": 1}},
+        "task": {"type": "math", "key": "k"},
+        "traces": traces,
+    }
+
+
 @st.composite
 def episodes(draw: st.DrawFn) -> list[Any]:
-    """Episodes of two groups as prime-rl writes them; judges are before, after and between solvers."""
-    about = {"run": {"work": {"step": 1}}, "task": {"type": "math", "key": "k"}}
+    """Episodes of two groups; judges are before, after and between solvers."""
     drawn = draw(st.lists(st.tuples(st.sampled_from("ab"), st.lists(KINDS, max_size=3), REWARDED), max_size=6))
     # Two groups with solvers that can be compared.
     drawn += [("a", [""], 0.0), ("a", ["judge", ""], 1.0)]
     made: list[Any] = []
     for group, kinds, reward in drawn:
-        traces = [
-            {
-                "id": f"{len(made)}-{at}", "agent": {"name": kind or "solver", "trainable": "judge" not in kind}, "nodes": [],
-                "rewards": {"correct": {"score": reward, "weight": 1.0}}, "metrics": {}, "info": {}, "errors": [],
-                "ok": kind in {"", "judge"},
-            }
-            for at, kind in enumerate(kinds)
-        ]  # fmt: skip
-        made.append({"group": {"id": group}, **about, "traces": traces})
+        traces = [trace(f"{len(made)}-{at}", kind, reward) for at, kind in enumerate(kinds)]
+        made.append(episode(group, traces))
     return made
 
 
@@ -309,18 +317,10 @@ def test_judges_are_in_no_group_and_failed_traces_leave_theirs(plan: str, made: 
     assert found == wanted | of_traces(made, plan)
 
 
-@pytest.mark.parametrize(("ok", "trainable", "status"), [(False, True, "left-out"), (True, False, "scored")])
-def test_where_all_traces_failed_all_are_left_out_and_where_all_are_judges_all_count(
-    *, ok: bool, trainable: bool, status: str
-) -> None:
-    agent = {"name": "a", "trainable": trainable}
-    traces = [
-        {"id": str(at), "agent": agent, "nodes": [], "rewards": {"r": {"score": at % 2, "weight": 1.0}}, "metrics": {}, "info": {}, "ok": ok}
-        for at in range(4)
-    ]  # fmt: skip
-    about = {"group": {"id": "a"}, "run": {"work": {"step": 1}}, "task": {"type": "math", "key": "k"}}
-    found = of_traces([{**about, "traces": [trace]} for trace in traces])
-    assert {of_trace[1] for of_trace in found.values()} == {status}
+@pytest.mark.parametrize(("kind", "status"), [("error", "left-out"), ("judge", "scored")])
+def test_where_all_traces_failed_all_are_left_out_and_where_all_are_judges_all_count(kind: str, status: str) -> None:
+    found = of_traces([episode("a", [trace(f"{at}", kind, at % 2)]) for at in range(4)])
+    assert [of_trace[1] for of_trace in found.values()] == [status] * 4
 
 
 def test_a_group_may_have_only_rows_that_are_left_out() -> None:
