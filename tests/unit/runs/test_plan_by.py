@@ -119,20 +119,18 @@ def test_a_folder_is_one_input_whichever_values_its_files_have() -> None:
 
 def test_values_share_a_batch_where_a_column_joins_them() -> None:
     """They get what one value would: only together do their rows share a mean or std."""
-    parts = {"math": "math", "code": "code", "chat": "code"}
-    rows = [{**row, "part": parts[row["env_name"]]} for row in rollouts()]
-    write("all.jsonl", [{name: value for name, value in row.items() if name != "part"} for row in rows])
+    write("all.jsonl", rollouts())
     Path("parts.csv").write_text("env_name,part\nmath,math\ncode,code\nchat,code\n")
     ran("add all.jsonl --from parts.csv --on env_name -o joined.jsonl")
     words = f"--plan-by part {SHARED} --plan math:method=rloo --plan code:method=reinforce++,whiten=sample"
     facts = facts_of(f"compute joined.jsonl {words}")
     assert {part["value"] for part in facts["parts"]} == {"math", "code"}
-    frame = pl.DataFrame(rows)
-    plans: dict[str, Any] = {"math": {"method": "rloo"}, "code": {"method": "reinforce++", "whiten": "sample"}}
-    for part, options in plans.items():
-        alone = grpo_cli.compute(frame.filter(pl.col("part") == part), reward="reward", batch_by="input", **options)
-        joined = [row["advantage"] for row in rows_of("joined.advantages.jsonl") if row["part"] == part]
-        assert joined == alone.advantages.to_list()
+    found = pl.read_ndjson("joined.advantages.jsonl")
+    for part, options in {"math": "--method rloo", "code": "--method reinforce++ --whiten sample"}.items():
+        together = found.filter(pl.col("part") == part)
+        together.drop("advantage").write_ndjson(f"{part}.jsonl")
+        ran(f"compute {part}.jsonl --reward reward {options} {SHARED}")
+        assert pl.read_ndjson(f"{part}.advantages.jsonl").equals(together)
 
 
 ROW = st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0]))
@@ -142,19 +140,18 @@ ROW = st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 3), st.sampled
 def test_any_rows_are_computed_as_their_parts_alone(drawn: list[tuple[str | None, int, float]]) -> None:
     rows = [(env, f"{env}{number}", reward) for env, number, reward in drawn]
     frame = pl.DataFrame(rows, {"env": pl.String, "id": pl.String, "reward": pl.Float64}, orient="row")
-    plans: dict[str, Any] = {
-        "a": {"scale": "batch"},
-        "b": {"method": "rloo", "whiten": "sample"},
-        "default": {"preset": "verl-grpo"},
-    }
-    together = grpo_cli.compute(frame, plan_by="env", plans=plans, group="id", singleton="raw")
-    for env, name, value in (("a", "a", "a"), ("b", "b", "b"), (None, "default", "null")):
+    a: Any = {"scale": "batch"}
+    b: Any = {"method": "rloo", "whiten": "sample"}
+    others: Any = {"preset": "verl-grpo"}
+    of_frame: Any = partial(grpo_cli.compute, group="id", singleton="raw")
+    together = of_frame(frame, plan_by="env", plans={"a": a, "b": b, "default": others})
+    for env, options in {"a": a, "b": b, None: others}.items():
         mask = frame["env"].eq_missing(pl.Series([env], dtype=pl.String))
         if mask.any():
-            alone = grpo_cli.compute(frame.filter(mask), group="id", singleton="raw", **plans[name])
+            alone = of_frame(frame.filter(mask), **options)
             assert together.advantages.filter(mask).equals(alone.advantages, null_equal=True)
             assert together.status.filter(mask).equals(alone.status)
-            assert together.plans[value] == alone.plan
+            assert together.plans[env or "null"] == alone.plan
 
 
 def test_environments_of_a_known_layout_are_parts(tmp_path: Path) -> None:
@@ -306,14 +303,21 @@ def test_an_error_in_a_part_names_the_part_and_the_row_of_the_file() -> None:
 
 def test_a_part_whose_groups_have_several_prompts_stops_as_it_would_alone() -> None:
     """Rows of the other part are not compared with its own."""
-    fine = [{"env": "a", "task_id": f"a{k // 2}", "prompt": f"{k // 2} + 1?", "reward": k % 2} for k in range(8)]
-    mixed = [{"env": "b", "task_id": f"b{k % 2}", "prompt": f"Who wrote book {k}?", "reward": k % 3} for k in range(8)]
+    fine = """\
+{"env": "a", "task_id": "a0", "prompt": "0 + 1?", "reward": 0}
+{"env": "a", "task_id": "a0", "prompt": "0 + 1?", "reward": 1}
+{"env": "a", "task_id": "a1", "prompt": "1 + 1?", "reward": 0}
+{"env": "a", "task_id": "a1", "prompt": "1 + 1?", "reward": 1}
+"""
+    row = '{{"env": "b", "task_id": "b{}", "prompt": "Who wrote book {}?", "reward": {}}}\n'
+    mixed = [row.format(k % 2, k, k % 3) for k in range(4)]
+    source = Path("all.jsonl")
     words = "compute all.jsonl --plan-by env --plan default:"
-    write("all.jsonl", [row for pair in zip(fine, mixed, strict=True) for row in pair])
+    source.write_text("".join(a + b for a, b in zip(fine.splitlines(keepends=True), mixed, strict=True)))
     assert refused(words).startswith("error: env = b: groups of task_id hold several prompts")
-    write("all.jsonl", [{**row, "env": env} for row in fine for env in "ac"])
+    source.write_text(fine + fine.replace('"env": "a"', '"env": "c"'))
     assert "several values of 'env'" in refused(words)
-    write("all.jsonl", [{**row, "env": "ab"[k // 2 % 2]} for k, row in enumerate(fine)])
+    source.write_text(fine.replace('"env": "a", "task_id": "a1"', '"env": "b", "task_id": "a1"'))
     assert adv(words).status == 0
 
 
@@ -440,13 +444,14 @@ def test_python_returns_the_plan_and_the_groups_of_each_value() -> None:
 
 
 def test_names_of_values_are_texts_whatever_their_type() -> None:
-    frame = pl.DataFrame({"env": [1, 1, 2, 2], "id": [1, 1, 2, 2], "reward": [0.0, 1.0, 0.0, 1.0]})
-    result = grpo_cli.compute(frame, plan_by="env", plans={"1": {"method": "rloo"}, "2": {"scale": "none"}}, group="id")
+    frame = pl.read_csv(b"env,id,reward\n1,1,0\n1,1,1\n2,2,0\n2,2,1\n")
+    of_frame: Any = partial(grpo_cli.compute, frame, plan_by="env", group="id")
+    result = of_frame(plans={"1": {"method": "rloo"}, "2": {"scale": "none"}})
     assert result.advantages.to_list() == [-1.0, 1.0, -0.5, 0.5]
     with pytest.raises(DataError, match=r"a value has no plan: 2 \(2 rows\)"):
-        grpo_cli.compute(frame, plan_by="env", plans={"1": {}}, group="id")
+        of_frame(plans={"1": {}})
     with pytest.raises(GrpoError, match="has no tables"):
-        grpo_cli.compute(frame, plan_by="env", plans={"1": "rloo"}, group="id")
+        of_frame(plans={"1": "rloo"})
 
 
 def test_each_part_may_have_a_reward_of_its_own(plans: Path) -> None:
