@@ -10,55 +10,41 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from grpo_cli.choosing.exports import Wanted
-from grpo_cli.read.tables import Binding
+from grpo_cli.cli.command import Line, read
+from grpo_cli.options.config import with_config
 from grpo_cli.render import progress
 from grpo_cli.render.progress import phases
-from grpo_cli.runs import audit, export, select
-from grpo_cli.write.outputs import Output
-from tests.support.jobs import compute, write
+from grpo_cli.runs import audit, compute_files, export, select
+
+RUNS: Any = {"compute": compute_files, "select": select, "export": export, "audit": audit}
+# How many pieces are written at least: texts of exports are taken 8 MB at a time.
+COMMANDS = """\
+compute in.jsonl -o out.jsonl | 4
+compute in.jsonl more.jsonl -o out/ | 4
+compute in.jsonl -o out.jsonl --plan-by half --plan default: | 4
+select in.jsonl -o out.jsonl --where std>0 --per-group 1 | 4
+export in.jsonl -o out.jsonl --to sft --prompt prompt_id --response completion | 1
+audit in.jsonl --group prompt_id --column logged | 0
+"""
 
 
-def computed(phase: Any) -> None:
-    compute("in.jsonl", output="out.jsonl", phase=phase)
-
-
-def computed_of_two_files(phase: Any) -> None:
-    Path("more.jsonl").write_text(Path("in.jsonl").read_text().replace(': "p', ': "q'))
-    compute("in.jsonl", "more.jsonl", output="out/", phase=phase)
-
-
-def computed_by_parts(phase: Any) -> None:
-    compute("in.jsonl", output="out.jsonl", phase=phase, plan_by="half", plans={"default": {}})
-
-
-def selected(phase: Any) -> None:
-    given = {"inputs": ["in.jsonl"], "output": "out.jsonl", "where": "std > 0", "per_group": 1}
-    select.run(select.Job.of(given), phase)
-
-
-def exported(phase: Any) -> None:
-    wanted = Wanted(to="sft", prompt="prompt_id", response="completion")
-    export.run(export.Job(inputs=["in.jsonl"], output=Output(to="out.jsonl"), wanted=wanted), phase)
-
-
-def audited(phase: Any) -> None:
-    audit.run(audit.Job(inputs=["in.jsonl"], binding=Binding(group=("prompt_id",))), phase)
-
-
-@pytest.mark.parametrize(
-    ("command", "written"),  # texts of exports are taken 8 MB at a time
-    [(computed, 4), (computed_of_two_files, 4), (computed_by_parts, 4), (selected, 4), (exported, 1), (audited, 0)],
-)
-def test_a_command_says_how_many_per_cent_are_done_and_never_goes_back(command: Any, written: int) -> None:
-    logged = {"advantage": 0.5} if command is audited else {}
-    rows = [
-        {"prompt_id": f"p{k // 4}", "half": k // 3000, "reward": k % 2, "completion": f"{k}" + "x" * 4000, **logged}
-        for k in range(6000)
-    ]
-    write("in.jsonl", rows)
+@pytest.mark.parametrize("case", COMMANDS.splitlines())
+def test_a_command_says_how_many_per_cent_are_done_and_never_goes_back(case: str) -> None:
+    line, pieces = case.split(" | ")
+    written = int(pieces)
+    row = '{{"prompt_id": "p{}", "half": {}, "reward": {}, "completion": "{}", "logged": 0.5}}\n'
+    rows = [row.format(k // 4, k // 3000, k % 2, f"{k}" + "x" * 4000) for k in range(6000)]
+    Path("in.jsonl").write_text("".join(rows))
+    names = ["in.jsonl"]
+    if "more.jsonl" in line:
+        Path("more.jsonl").write_text("".join(rows).replace(': "p', ': "q'))
+        names.append("more.jsonl")
+    found = read(line.split())
+    assert isinstance(found, Line)
+    given = with_config(found.given, found.command.takes)
+    steps = RUNS[found.command.name]
     said: list[tuple[Any, ...]] = []
-    command(lambda *words: said.append(words))
+    steps.run(steps.Job.of(given), lambda *words: said.append(words))
     known = [words for words in said if len(words) > 2]
     assert {total for _, _, total, *_ in known} == {100}
     shares = [done for _, done, *_ in known]
@@ -68,9 +54,9 @@ def test_a_command_says_how_many_per_cent_are_done_and_never_goes_back(command: 
     assert texts["reading"] > 3
     assert texts["writing"] >= written
     sizes = [words[3] for words in known if words[0] == "reading"]
-    read = sum(Path(name).stat().st_size for name in ("in.jsonl", "more.jsonl") if Path(name).exists())
+    size = sum(Path(name).stat().st_size for name in names)
     assert sizes == sorted(sizes)
-    assert 0.9 * read < sizes[-1] <= read
+    assert 0.9 * size < sizes[-1] <= size
 
 
 @pytest.fixture
