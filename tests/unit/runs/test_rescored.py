@@ -331,18 +331,29 @@ def test_one_screen_and_markdown_have_the_same_numbers() -> None:
 
 
 def test_flips_of_few_values_are_a_table_and_many_values_are_none() -> None:
-    rows = rollouts(16, groups=40, values=(0.0, 0.5, 1.0))
-    files(rows)
-    pairs = Counter((row["old"], row["reward"]) for row in rows)
-    lines = ran(LINE).out.splitlines()
-    words = [line.split() for line in lines]
-    at = words.index(["old", "new", "0", "new", "0.5", "new", "1"])
-    for row, value in zip(words[at + 1 : at + 4], ("0", "0.5", "1"), strict=True):
-        counts = [str(pairs[float(value), other]) for other in (0.0, 0.5, 1.0)]
-        assert row == [value, *counts]
-    write("new.jsonl", [{**row, "reward": k / 7} for k, row in enumerate(rows)])
-    assert facts_of(LINE)["flips"] is None
-    assert "old  new " not in ran(LINE).out
+    Path("in.csv").write_text("""\
+prompt_id,reward,old
+a,0,0
+a,0.5,0
+a,1,0
+a,0.5,0
+b,1,1
+b,0,1
+b,0.5,0.5
+""")
+    line = "inspect in.csv --reward reward --rescored-column old"
+    table = """\
+old new 0 new 0.5 new 1
+0 1 2 1
+0.5 0 1 0
+1 1 0 1
+"""
+    out = "\n".join(" ".join(row.split()) for row in ran(line).out.splitlines())
+    assert table in out
+    many = "".join(f"a,{k},{k / 7}\n" for k in range(100))
+    Path("in.csv").write_text(f"prompt_id,reward,old\n{many}")
+    assert facts_of(line)["flips"] is None
+    assert "old  new " not in ran(line).out
 
 
 def test_small_shares_are_not_shown_as_nothing() -> None:
@@ -373,11 +384,21 @@ def test_the_report_draws_both_rewards() -> None:
 
 def test_replay_of_verifiers_is_paired_by_the_id_of_the_trace() -> None:
     """Replay appends traces as they are scored, in any order; an episode that failed is copied as it is."""
-    named = ["a-0", "a-1", "a-2", "b-0", "b-1", "b-2"]
-    old = zip(named, [1.0, 0.0, 1.0, 0.0, 1.0, 0.0], strict=True)
-    new = zip(named, [1.0, 0.0, 0.0, 1.0, 0.0, 0.0], strict=True)
-    lines("run/traces.jsonl", [verifiers_episode(name[0], name, reward) for name, reward in old])
-    again = [verifiers_episode(name[0], name, reward, episode="replay") for name, reward in new]
+    traces = [
+        "a-0 1 1",
+        "a-1 0 0",
+        "a-2 1 0",
+        "b-0 0 1",
+        "b-1 1 0",
+        "b-2 0 0",
+    ]  # the id, and the rewards before and now
+    before = []
+    again = []
+    for one in traces:
+        name, old, new = one.split()
+        before.append(verifiers_episode(name[0], name, float(old)))
+        again.append(verifiers_episode(name[0], name, float(new), episode="replay"))
+    lines("run/traces.jsonl", before)
     lines("replay/traces.jsonl", again[::-1])
     line = "inspect replay/traces.jsonl --rescored run/traces.jsonl"
     said = facts_of(line)
@@ -431,14 +452,15 @@ def test_regraded_trials_of_harbor_are_paired_with_those_that_they_name(files: s
 
     It copies the logs of the agent, so texts would tell the same; not every agent leaves a trajectory.
     """
-    trials = [("a", 1.0, 1.0), ("a", 0.0, 0.0), ("a", 1.0, 0.0), ("b", 0.0, 1.0), ("b", 1.0, 0.0), ("b", 0.0, 0.0)]
+    trials = ["a 1 1", "a 0 0", "a 1 0", "b 0 1", "b 1 0", "b 0 0"]  # the task, and the rewards before and now
     job, regraded = Path("job"), Path("regraded")
     harbor.job(job, len(trials))
     harbor.job(regraded, len(trials))
-    for place, (task, old, new) in enumerate(trials):
+    for place, trial in enumerate(trials):
+        task, old, new = trial.split()
         name = f"{place}-{task}"
-        harbor.trial(job, task, name, {"reward": old})
-        result = harbor.trial(regraded, task, f"{9 - place}-{task}", {"reward": new}) / "result.json"
+        harbor.trial(job, task, name, {"reward": float(old)})
+        result = harbor.trial(regraded, task, f"{9 - place}-{task}", {"reward": float(new)}) / "result.json"
         about = json.loads(result.read_text())
         source = {"action": "regrade", "type": "local", "trial_id": f"id-{name}", "path": f"job/{name}"}
         about["config"]["source_trial"] = source
