@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import nullcontext
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,28 +29,21 @@ from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.stats.verdicts import verdicts
 from tests.support.drawn import some
 from tests.support.jobs import frame, inspected, look, opened, refused, write
-from tests.support.keys import FORMS
 
 KEYS = st.sampled_from(["a", "b", "c", "d"])
 
 
 def table(keys: Sequence[Any], name: str = "a.jsonl", /, **columns: Sequence[Any]) -> Path:
     """Rows with these keys, and rewards of 0 and 1 in turn."""
-    rewards = [float(at % 2) for at in range(len(keys))]
+    rewards = cycle([0.0, 1.0])
     names = ["prompt_id", "reward", *columns]
-    return write(
-        name, [dict(zip(names, row, strict=True)) for row in zip(keys, rewards, *columns.values(), strict=True)]
-    )
+    rows = zip(keys, rewards, *columns.values(), strict=False)
+    return write(name, [dict(zip(names, row, strict=True)) for row in rows])
 
 
 def groups(*paths: Path, **options: Any) -> str:
     """The group of every row that is kept, a digit each."""
     return "".join(map(str, look(*paths, **options).narrow.table["group"]))
-
-
-def first_seen(keys: list[Any]) -> list[int]:
-    numbers: dict[Any, int] = {}
-    return [numbers.setdefault(key, len(numbers)) for key in keys]
 
 
 # --- codes -------------------------------------------------------------------------------------------------
@@ -68,16 +60,18 @@ def test_integers_of_any_width_and_sign_are_keys(dtype: type[pl.DataType]) -> No
 
 @pytest.mark.parametrize("repeat", [1, 3])
 def test_keys_that_share_a_hash_stay_apart(monkeypatch: pytest.MonkeyPatch, repeat: int) -> None:
-    keys = [key for key in ["b", "a", None, "c", "b", None, "a"] for _ in range(repeat)]
     hash_rows = pl.DataFrame.hash_rows
 
     def colliding(frame: pl.DataFrame, seed: int) -> pl.Series:
-        return hash_rows(frame, seed) % 2 if seed < 3 else hash_rows(frame, seed)
+        hashes = hash_rows(frame, seed)
+        return hashes % 2 if seed < 3 else hashes
 
     monkeypatch.setattr(pl.DataFrame, "hash_rows", colliding)
-    coded = encode([pl.Series("key", keys)], len(keys))
-    assert coded.codes.to_list() == first_seen(keys)
-    assert [keys[row] for row in coded.first] == ["b", "a", None, "c"]
+    keys = pl.Series(["b", "a", None, "c", "b", None, "a"])
+    rows = np.repeat(range(7), repeat)
+    coded = encode([keys[rows]])
+    assert coded.codes.to_list() == np.repeat([0, 1, 2, 3, 0, 2, 1], repeat).tolist()
+    assert coded.first.to_list() == [0, repeat, 2 * repeat, 3 * repeat]
 
 
 def test_words_that_collide_in_the_table_get_their_own_numbers() -> None:
@@ -87,13 +81,15 @@ def test_words_that_collide_in_the_table_get_their_own_numbers() -> None:
     assert codes.tolist() == [*range(50), *range(50)]
 
 
-@pytest.mark.parametrize(
-    ("keys", "codes"),
-    [("[0.0, -0.0, 1.0, 0.0]", "0010"), ("[true, null, false, true]", "0120"), ("[[1, 2], [3], [1, 2]]", "010"), ("[NaN, 1.0, NaN]", "010")],
-)  # fmt: skip
-def test_equal_keys_of_any_type_are_one_group(keys: str, codes: str) -> None:
-    coded = encode([pl.Series(json.loads(keys))])
-    assert coded.codes.to_list() == [int(code) for code in codes]
+def test_equal_keys_of_any_type_are_one_group() -> None:
+    def coded(keys: str) -> list[int]:
+        found = encode([pl.Series(json.loads(keys))])
+        return found.codes.to_list()
+
+    assert coded("[0.0, -0.0, 1.0, 0.0]") == [0, 0, 1, 0]
+    assert coded("[true, null, false, true]") == [0, 1, 2, 0]
+    assert coded("[[1, 2], [3], [1, 2]]") == [0, 1, 0]
+    assert coded("[NaN, 1.0, NaN]") == [0, 1, 0]
 
 
 def test_the_first_row_with_another_value_is_found_for_each_key() -> None:
@@ -114,18 +110,6 @@ def test_codes_are_the_same_for_keys_in_several_chunks(keys: list[str | None], c
     assert sizes(coded).tolist() == [keys.count(key) for key in distinct]
 
 
-@pytest.mark.parametrize(
-    ("keys", "codes", "lengths", "together"),
-    [("ppqq", [0, 1], [2, 2], True), ("ppqppqr", [0, 1, 0, 1, 2], [2, 1, 2, 1, 1], False), ("p", [0], [1], True)],
-)
-def test_rows_with_the_same_key_are_runs(keys: str, codes: list[int], lengths: list[int], *, together: bool) -> None:
-    coded = encode([pl.Series([*keys])])
-    of_runs, rows = coded.runs()
-    assert of_runs.tolist() == codes
-    assert rows.tolist() == lengths
-    assert coded.together == together
-
-
 @pytest.mark.parametrize("at", [PIECE - 1, PIECE, PIECE + 1])
 def test_a_repeated_sample_is_found_across_pieces(at: int) -> None:
     samples = np.arange(2 * PIECE)
@@ -137,27 +121,18 @@ def test_a_repeated_sample_is_found_across_pieces(at: int) -> None:
     assert repeats(two, pl.Series(samples)) == 0
 
 
-@pytest.mark.parametrize("dtype", [pl.UInt64, pl.Int64])
-def test_samples_are_compared_by_all_their_bits(dtype: type[pl.DataType]) -> None:
-    first = (1 << 63) + 9 if dtype == pl.UInt64 else 1 << 40
+@pytest.mark.parametrize(("dtype", "first"), [(pl.UInt64, (1 << 63) + 9), (pl.Int64, 1 << 40)])
+def test_samples_are_compared_by_all_their_bits(dtype: type[pl.DataType], first: int) -> None:
     falling = pl.Series([first, first - 2**32, first - 2**33, first - 2**34], dtype=dtype)
-    codes = encode([pl.Series([0, 0, 0, 0])])
+    codes = encode([pl.zeros(4, eager=True)])
     assert repeats(codes, falling) == 0
-    assert repeats(codes, falling.gather([0, 1, 0, 1])) == 2
+    assert repeats(codes, falling[[0, 1, 0, 1]]) == 2
 
 
 @pytest.mark.parametrize(("a", "b"), [(0, 1), (-5, 3), (0, 1 << 60), ("a", "b")])
 def test_each_row_that_repeats_a_sample_of_its_group_is_counted(a: Any, b: Any) -> None:
     codes = encode([pl.Series([*"ppppqqqqpp"])])
     assert repeats(codes, pl.Series([a, b, a, a, a, None, None, b, None, b])) == 3
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_key_of_any_form_may_be_part_of_a_composite_key(form: str) -> None:
-    made = [FORMS[form](pa.int64(), number) for number in (3, -1, 3)]
-    kind, _ = made[0]
-    keys = pl.Series(pl.from_arrow(pa.array([value for _, value in made], kind)))
-    assert encode([keys, pl.Series(["k", "k", "l"])]).codes.to_list() == [0, 1, 2]
 
 
 # --- keys --------------------------------------------------------------------------------------------------
@@ -180,38 +155,50 @@ def test_dotted_paths_reach_nested_fields_and_a_literal_name_wins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "columns", "options", "message"),
+    ("rows", "options", "message"),
     [
-        ('["a", null]', "{}", {"group": "prompt_id"}, ":2: prompt_id is null or missing"),
-        ('["a", null, null]', "{}", {"group": "prompt_id"}, ":2: prompt_id is null or missing (2 rows)"),
-        ("[1.0, NaN, NaN]", "{}", {"group": "prompt_id"}, ":2: prompt_id is NaN (2 rows)"),
-        ('["a", "a"]', '{"run": [1, null]}', {"group": "prompt_id,run"}, ":2: run is null or missing"),
-        ('["p", "p"]', '{"shard": ["x", null]}', {"group_within": "shard"}, ":2: shard is null or missing"),
-        ('["p", "p", "q", "q"]', '{"step": [1, 1, null, null]}', {"scale": "batch", "batch_by": "step"}, ":3: step is null or missing (2 rows)"),
+        ('{"uid": "a", "reward": 0}\n{"uid": null, "reward": 0}', {"group": "uid"}, ":2: uid is null or missing"),
+        ('{"uid": 1.0, "reward": 0}\n{"uid": NaN, "reward": 0}', {"group": "uid"}, ":2: uid is NaN"),
+        (
+            '{"uid": "a", "reward": 0}\n{"reward": 0}\n{"reward": 0}',
+            {"group": "uid"},
+            ":2: uid is null or missing (2 rows)",
+        ),
+        (
+            '{"uid": "a", "run": 1, "reward": 0}\n{"uid": "a", "reward": 0}',
+            {"group": "uid,run"},
+            ":2: run is null or missing",
+        ),
+        (
+            '{"uid": "p", "shard": "x", "reward": 0}\n{"uid": "p", "reward": 0}',
+            {"group_within": "shard"},
+            ":2: shard is null or missing",
+        ),
+        (
+            '{"uid": "p", "step": 1, "reward": 0}\n{"uid": "p", "reward": 0}',
+            {"scale": "batch", "batch_by": "step"},
+            ":2: step is null or missing",
+        ),
     ],
-)  # fmt: skip
-def test_a_row_without_a_key_or_a_batch_belongs_nowhere(keys: str, columns: str, options: Any, message: str) -> None:
-    table(json.loads(keys), **json.loads(columns))
+)
+def test_a_row_without_a_key_or_a_batch_belongs_nowhere(rows: str, options: Any, message: str) -> None:
+    Path("a.jsonl").write_text(rows)
     assert f"a.jsonl{message}; " in refused("a.jsonl", **options)
-
-
-def test_a_row_that_lacks_the_key_belongs_nowhere() -> None:
-    Path("a.jsonl").write_text('{"prompt_id": "a", "reward": 1}\n{"reward": 0}\n')
-    assert "a.jsonl:2: prompt_id is null or missing" in refused("a.jsonl", group="prompt_id")
 
 
 # --- no silent merge ---------------------------------------------------------------------------------------
 
 
 def test_a_key_in_several_files_stops_with_three_keys_and_both_cures() -> None:
-    restarted = [table([0, 0, 1, 1, 2, 2, 3, 3], name) for name in ("a.jsonl", "b.jsonl")]
+    first = table("00112233")
+    second = table("00112233", "b.jsonl")
     with pytest.raises(DataError) as raised:
-        groups(*restarted)
+        groups(first, second)
     assert "4 group keys (0, 1, 2 and 1 more) have rows in several files" in raised.value.message
     assert "--group-within file" in raised.value.hint
     assert "--group-within input" in raised.value.hint
-    assert groups(*restarted, group_within="file") == "0011223344556677"
-    assert groups(*restarted, group_within="input") == "0011223300112233"
+    assert groups(first, second, group_within="file") == "0011223344556677"
+    assert groups(first, second, group_within="input") == "0011223300112233"
 
 
 @pytest.mark.parametrize("name", [*STEP_LIKE, *DRAW_LIKE])
@@ -234,18 +221,17 @@ def test_a_key_in_several_steps_or_draws_stops_with_both_cures(name: str) -> Non
 @pytest.mark.parametrize(
     ("keys", "values"),
     [
-        ("ppppqqqq", "01230123"),  # the number of each sample
-        ("pqrpqr", "000111"),  # trial by trial
-        ("ppppqqqqrrrr", "000000111111"),  # batches that end inside of a group
-        ("ppppqqqqrrrr", "778889999999"),  # the second in which each row was written
-        ("ppppqqqq", "01234567"),  # the time of each row
+        ("00001111", "01230123"),  # the number of each sample
+        ("012012", "000111"),  # trial by trial
+        ("000011112222", "000000111111"),  # batches that end inside of a group
+        ("000011112222", "778889999999"),  # the second in which each row was written
+        ("00001111", "01234567"),  # the time of each row
     ],
 )
 def test_what_numbers_the_rows_or_parts_of_a_draw_does_not_stop(keys: str, values: str, name: str) -> None:
     path = table(keys, **{name: [*map(int, values)]})
-    expected = "".join(map(str, first_seen([*keys])))
-    assert groups(path) == expected
-    assert groups(path, scale="batch") == expected
+    assert groups(path) == keys
+    assert groups(path, scale="batch") == keys
 
 
 def test_parts_of_a_draw_with_a_time_of_their_own_do_not_stop() -> None:
@@ -255,18 +241,20 @@ def test_parts_of_a_draw_with_a_time_of_their_own_do_not_stop() -> None:
 
 def test_a_draw_that_only_a_late_line_names_is_seen() -> None:
     early = '{"prompt_id": "p", "reward": 0}\n{"prompt_id": "p", "reward": 1}\n'
-    late = early.replace("}", ', "round": 1}') + early.replace("}", ', "round": 2}')
-    Path("a.jsonl").write_text(early * 80 + late.replace('"p"', '"q"') + late.replace('"p"', '"r"'))
-    assert "2 group keys (q, r) have rows in several values of 'round'" in refused("a.jsonl")
+    late = """\
+{"prompt_id": "q", "reward": 0, "round": 1}
+{"prompt_id": "q", "reward": 1, "round": 1}
+{"prompt_id": "q", "reward": 0, "round": 2}
+{"prompt_id": "q", "reward": 1, "round": 2}
+"""
+    Path("a.jsonl").write_text(early * 80 + late)
+    assert "a group key (q) has rows in several values of 'round'" in refused("a.jsonl")
 
 
-@pytest.mark.parametrize(
-    ("steps", "differ"), [([1, None], True), ([[1, 2], [1]], True), ([[1, 2], [1, 2]], False)], ids=str
-)
-def test_a_step_that_is_missing_or_nested_is_compared_by_value(steps: list[Any], *, differ: bool) -> None:
-    path = table("pp", step=steps)
-    with pytest.raises(DataError, match="several values of 'step'") if differ else nullcontext():
-        assert groups(path) == "00"
+def test_a_step_that_is_missing_or_nested_is_compared_by_value() -> None:
+    assert "several values of 'step'" in refused(table("pp", step=[1, None]))
+    assert "several values of 'step'" in refused(table("pp", step=[[1, 2], [1]]))
+    assert groups(table("pp", step=[[1, 2], [1, 2]])) == "00"
 
 
 def test_files_that_are_steps_are_named_as_steps() -> None:
@@ -286,11 +274,8 @@ def test_the_steps_inside_a_rollout_are_not_training_steps() -> None:
     path = table("pppp", step=[0, 1, 0, 1], episode="xxyy")
     assert groups(path, rollout="episode", rollout_reward="last") == "0000"
     assert "several values of 'step'" in refused(path)
-
-
-def test_a_step_that_is_constant_in_every_rollout_is_a_training_step() -> None:
-    path = table("pppp", step=[0, 0, 1, 1], episode="wxyz")
-    assert "several values of 'step'" in refused(path, rollout="episode")
+    constant = table("pppp", "b.jsonl", step=[0, 0, 1, 1], episode="wxyz")
+    assert "several values of 'step'" in refused(constant, rollout="episode")
 
 
 # --- blocks ------------------------------------------------------------------------------------------------
@@ -301,11 +286,8 @@ def test_blocks_of_consecutive_rows_over_each_file() -> None:
     second = table("pqpq", "b.jsonl")
     assert groups(first, group_size=2) == "0011"
     assert groups(first, second, group_size=2) == "00112233"
-
-
-def test_a_block_never_reaches_into_the_next_file() -> None:
-    said = refused(table("ppp"), table("ppp", "b.jsonl"), group_size=2)
-    assert "a.jsonl:3: the last block has 1 row, not 2" in said
+    odd = table("ppp", "c.jsonl")
+    assert "c.jsonl:3: the last block has 1 row, not 2" in refused(odd, table("ppp", "d.jsonl"), group_size=2)
 
 
 def test_a_remainder_is_an_error_that_names_both_ways_out() -> None:
@@ -334,10 +316,11 @@ def test_the_remainder_of_each_key_is_dropped() -> None:
 
 
 def test_blocks_of_a_frame_without_a_key() -> None:
-    result = grpo_cli.compute(frame([0.0, 1.0, 4.0, 2.0, 9.0]), method="dr-grpo", group_size=2, partial="drop")
+    rows = frame([0.0, 1.0, 4.0, 2.0, 9.0])
+    result = grpo_cli.compute(rows, method="dr-grpo", group_size=2, partial="drop")
     assert result.advantages.to_list() == [-0.5, 0.5, 1.0, -1.0, None]
     assert result.groups["size"].to_list() == [2, 2]
-    kept = grpo_cli.advantages(frame([0.0, 1.0, 4.0, 2.0, 9.0]), method="dr-grpo", group_size=2, partial="keep")
+    kept = grpo_cli.advantages(rows, method="dr-grpo", group_size=2, partial="keep")
     assert kept.to_list() == [-0.5, 0.5, 1.0, -1.0, 0.0]
 
 
@@ -347,19 +330,16 @@ def test_a_block_has_at_least_one_row(size: int) -> None:
         grpo_cli.advantages(frame([0.0, 1.0]), group_size=size)
 
 
-def test_an_expected_size_is_only_checked() -> None:
+def test_an_expected_size_is_only_checked_on_the_groups_or_the_blocks_that_stay() -> None:
     path = table("ppqqqrr")
     assert "a.jsonl:3: q has 3 rows, not 2 (1 such group of 3)" in refused(path, expect_size=2)
     even = table("ppqq", "b.jsonl")
     assert groups(even, expect_size=2) == groups(even) == "0011"
-
-
-def test_an_expected_size_is_checked_on_the_blocks_that_stay() -> None:
-    path = table("ppppp")
-    assert groups(path, group_size=2, partial="drop", expect_size=2) == "0011"
-    too_short = refused(path, group_size=2, partial="drop", expect_size=3)
+    five = table("ppppp", "c.jsonl")
+    assert groups(five, group_size=2, partial="drop", expect_size=2) == "0011"
+    too_short = refused(five, group_size=2, partial="drop", expect_size=3)
     assert "has 2 rows, not 3 (2 such groups of 3)" in too_short
-    assert "not 2 (1 such group of 3)" in refused(path, group_size=2, partial="keep", expect_size=2)
+    assert "not 2 (1 such group of 3)" in refused(five, group_size=2, partial="keep", expect_size=2)
 
 
 # --- batches -----------------------------------------------------------------------------------------------
@@ -371,17 +351,10 @@ def two_steps() -> Path:
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("scale", "batch"),
-        ("whiten", "sample"),
-        ("method", "batch-norm"),
-        ("method", "gdpo"),
-        ("method", "gpg"),
-        ("method", "james-stein"),
-    ],
+    "flag", ["scale batch", "whiten sample", "method batch-norm", "method gdpo", "method gpg", "method james-stein"]
 )
-def test_a_batch_over_several_steps_or_files_needs_a_flag(option: str, value: str, two_steps: Path) -> None:
+def test_a_batch_over_several_steps_or_files_needs_a_flag(flag: str, two_steps: Path) -> None:
+    option, value = flag.split()
     with pytest.raises(DataError) as raised:
         groups(two_steps, group="prompt_id,step", **{option: value})
     assert "the rows have 2 values of 'step'" in raised.value.message
@@ -433,7 +406,8 @@ def test_groups_of_one_row_each_stop_because_the_key_is_probably_wrong() -> None
 
 @pytest.mark.parametrize("method", ["reinforce", "batch-norm", "nsr"])
 def test_groups_of_one_row_are_fine_where_a_group_is_not_compared_with_itself(method: str) -> None:
-    assert None not in grpo_cli.advantages(frame([0.0, 1.0, 1.0], ["a", "b", "c"]), method=method).to_list()
+    lonely = frame([0.0, 1.0, 1.0], ["a", "b", "c"])
+    assert None not in grpo_cli.advantages(lonely, method=method).to_list()
 
 
 def test_a_single_row_stops_the_run_and_one_larger_group_does_not() -> None:
@@ -445,10 +419,12 @@ def test_a_single_row_stops_the_run_and_one_larger_group_does_not() -> None:
 
 def test_messages_with_the_answers_are_not_called_prompts() -> None:
     path = Path("a.jsonl")
-    with path.open("w") as lines:
-        for k in range(8):
-            turns = f'{{"role": "user", "content": "{k // 4}"}}, {{"role": "assistant", "content": "{k}"}}'
-            lines.write(f'{{"messages": [{turns}], "reward": {k % 2}}}\n')
+    path.write_text("""\
+{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "0"}], "reward": 0}
+{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "1"}], "reward": 1}
+{"messages": [{"role": "user", "content": "r"}, {"role": "assistant", "content": "2"}], "reward": 0}
+{"messages": [{"role": "user", "content": "r"}, {"role": "assistant", "content": "3"}], "reward": 1}
+""")
     with pytest.raises(DataError, match="messages may contain the responses as well") as caught:
         look(path)
     assert "--group-size N" in caught.value.hint

@@ -53,10 +53,9 @@ def by_hand(groups: Sequence[Sequence[float]], epsilon: float = 1e-6) -> list[li
 
 def once(fan_out: FanOut) -> list[float]:
     """The advantage of every row, if each rollout counts once."""
-    rewards: dict[int, dict[int, float]] = {}
-    for row in fan_out.rows:
-        rewards.setdefault(row.group, {})[row.rollout] = row.reward
-    values = by_hand([list(some.values()) for some in rewards.values()])
+    alone = {(row.group, row.rollout): row.reward for row in fan_out.rows}
+    rewards = [[alone[group, rollout] for rollout in range(ROLLOUTS)] for group in range(GROUPS)]
+    values = by_hand(rewards)
     return [values[row.group][row.rollout] for row in fan_out.rows]
 
 
@@ -244,8 +243,9 @@ def test_a_column_that_is_called_like_an_id_stops_a_run_that_would_count_parts(n
     with pytest.raises(DataError, match="24 rollouts in 34 rows"):
         inspected(fan_out.path)
     assert advantages(fan_out, rollout=column) == near(once(fan_out))
-    assert advantages(fan_out, rollout="none") == near(each(fan_out))
-    assert look(fan_out.path, rollout="none").facts["warnings"] == []
+    rows = look(fan_out.path, rollout="none")
+    assert rows.scored.frame[".advantage"].to_list() == near(each(fan_out))
+    assert rows.facts["warnings"] == []
     of_rows = look(fan_out.path, preset="slime-grpo")  # whose tool counts them
     assert of_rows.scored.frame[".advantage"].to_list() == near(each(fan_out))
     (warning,) = of_rows.facts["warnings"]
@@ -275,23 +275,18 @@ def test_constant_groups_do_not_show_that_rows_are_parts() -> None:
     assert len(look(path).facts["warnings"]) == 2  # beside that of groups without a gradient
 
 
-@pytest.mark.parametrize(
-    ("column", "values"),
-    [
-        ("rollout_id", "77777777"),
-        ("rollout_id", "77778888"),
-        ("rollout_id", "00110011"),
-        ("rollout_id", "01234567"),
-        ("rollout_id", "00001111"),
-        ("sample_uid", "00112233"),
-        ("sample_id", "00112233"),
-        ("uuid", "00112233"),
-    ],
-)
-def test_a_rollout_id_that_may_be_a_step_or_a_number_and_other_ids_say_nothing(column: str, values: str) -> None:
-    path = table([0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0], **{column: [*map(int, values)]})
-    repeats = ["4 rows repeat a sample_id inside their group: rollouts may have been written twice"]
-    assert look(path).facts["warnings"] == (repeats if column == "sample_id" else [])
+@pytest.mark.parametrize("values", ["77777777", "77778888", "00110011", "01234567", "00001111"])
+def test_a_rollout_id_that_may_be_a_step_or_a_number_says_nothing(values: str) -> None:
+    path = table([0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0], rollout_id=[*map(int, values)])
+    assert look(path).facts["warnings"] == []
+
+
+@pytest.mark.parametrize("column", ["sample_uid", "sample_id", "uuid"])
+def test_ids_that_are_not_of_rollouts_are_no_reason_to_ask(column: str) -> None:
+    path = table([0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0], **{column: [0, 0, 1, 1, 2, 2, 3, 3]})
+    warnings = " ".join(look(path).facts["warnings"])
+    assert ("4 rows repeat a sample_id inside their group" in warnings) is (column == "sample_id")
+    assert "--rollout" not in warnings
 
 
 TURN_IDS = ["rollout", "trajectory", "episode", "attempt", "conv_id", "sample_idx", "rollout_id"]
@@ -346,25 +341,21 @@ def test_select_keeps_whole_rollouts(tmp_path: Path) -> None:
     assert selected(path, where="size == 4 and unscorable == 0", output="all.jsonl")["kept_groups"] == 6
 
 
-def exported(path: Path, kind: str) -> tuple[list[Any], Any]:
-    """The records of an export, and its facts."""
-    done = facts_of(f"export {path} --to {kind} -o {kind}.jsonl")
-    return rows_of(f"{kind}.jsonl"), done
-
-
 def test_pairs_are_of_rollouts_and_weights_of_all_their_rows(tmp_path: Path) -> None:
     fan_out = slime_compact(tmp_path)
+    facts = facts_of(f"export {fan_out.path} --to pairs -o pairs.jsonl")
     last = {f"r{row.index}.{row.part}" for row in fan_out.rows if row.part == row.parts - 1}
-    pairs, facts = exported(fan_out.path, "pairs")
+    pairs = rows_of("pairs.jsonl")
     assert pairs
     for pair in pairs:
         assert {pair["chosen"], pair["rejected"]} <= last
     assert {"reason": "not the row that represents its rollout", "rows": 10} in facts["dropped"]
-    weights, _ = exported(fan_out.path, "weights")
+    facts_of(f"export {fan_out.path} --to weights -o weights.jsonl")
+    weights = rows_of("weights.jsonl")
     assert [row["advantage"] for row in weights] == near(once(fan_out))
     assert [row["reward"] for row in weights] == [row.reward for row in fan_out.rows]
-    prompts, _ = exported(fan_out.path, "prompts")
-    assert [prompt["n"] for prompt in prompts] == [ROLLOUTS] * GROUPS
+    facts_of(f"export {fan_out.path} --to prompts -o prompts.jsonl")
+    assert [prompt["n"] for prompt in rows_of("prompts.jsonl")] == [ROLLOUTS] * GROUPS
 
 
 def test_tasks_on_ray_count_as_one_process_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -460,12 +451,7 @@ def test_turns_that_rise_or_have_names_are_accepted(numbers: tuple[Any, ...]) ->
 
 @pytest.mark.parametrize(("suffix", "numbers"), [("jsonl", (1, "answer")), ("parquet", (b"a", b"b")), ("csv", (1, 2))])
 def test_turns_of_any_type_are_read(suffix: str, numbers: tuple[Any, ...]) -> None:
-    columns = {
-        "prompt_id": "p",
-        "trajectory_id": [0, 0, 1, 1],
-        "turn": [*numbers, *numbers],
-        "reward": [0.0, 0.0, 1.0, 1.0],
-    }
+    columns = {"uid": "p", "trajectory_id": [0, 0, 1, 1], "turn": [*numbers, *numbers], "reward": [0.0, 0.0, 1.0, 1.0]}
     logged = pl.DataFrame({**columns, "advantage": [-0.5, -0.5, 0.5, 0.5]}, strict=False)
     path = write(f"a.{suffix}", logged.to_dicts())
     assert "2 rollouts in 4 rows" in refused(path, column="mine")
