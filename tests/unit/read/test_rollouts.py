@@ -26,9 +26,9 @@ from tests.support.drawn import paired
 from tests.support.fan_outs import (
     FAN_OUTS,
     GROUPS,
+    PARTS,
     ROLLOUTS,
     ROWS,
-    FanOut,
     miles,
     parts,
     slime_compact,
@@ -46,30 +46,29 @@ UNKNOWN = sorted({*FAN_OUTS} - {*KNOWN})
 IDS = {"TRL async": "rollout_id", "rLLM steps": "episode_id", "SkyRL steps": "trajectory_id", "sessions": "session_id"}
 
 
-def by_hand(groups: Sequence[Sequence[float]], epsilon: float = 1e-6) -> list[list[float]]:
-    """GRPO of each group: (r - mean) / (std + epsilon), ddof 1."""
-    return [[(r - fmean(rewards)) / (stdev(rewards) + epsilon) for r in rewards] for rewards in groups]
+def by_hand(rewards: Sequence[float]) -> list[float]:
+    """GRPO of a group: (r - mean) / (std + epsilon), ddof 1."""
+    mean = fmean(rewards)
+    sd = stdev(rewards) + 1e-6
+    return [(reward - mean) / sd for reward in rewards]
 
 
-def once(fan_out: FanOut) -> list[float]:
-    """The advantage of every row, if each rollout counts once."""
-    alone = {(row.group, row.rollout): row.reward for row in fan_out.rows}
-    rewards = [[alone[group, rollout] for rollout in range(ROLLOUTS)] for group in range(GROUPS)]
-    values = by_hand(rewards)
-    return [values[row.group][row.rollout] for row in fan_out.rows]
+OF_ROLLOUTS: list[float] = []
+EACH: list[float] = []  # the advantages of all files of fan_outs if every row counts
+for _group in range(GROUPS):
+    _rows = [row for row in PARTS if row.group == _group]
+    EACH += by_hand([row.reward for row in _rows])
+    OF_ROLLOUTS += by_hand([row.reward for row in _rows if row.part == 0])
+ONCE = [OF_ROLLOUTS[row.index] for row in PARTS]  # and if each rollout counts once
 
 
-def each(fan_out: FanOut) -> list[float]:
-    """The same if every row counts."""
-    rewards: list[list[float]] = [[] for _ in range(GROUPS)]
-    for row in fan_out.rows:
-        rewards[row.group].append(row.reward)
-    values = [iter(some) for some in by_hand(rewards)]
-    return [next(values[row.group]) for row in fan_out.rows]
+@pytest.fixture
+def compact(tmp_path: Path) -> Path:
+    return slime_compact(tmp_path).path
 
 
-def advantages(fan_out: FanOut, **options: Any) -> list[float]:
-    return look(fan_out.path, **options).scored.frame[".advantage"].to_list()
+def advantages(path: Path, **options: Any) -> list[float]:
+    return look(path, **options).scored.frame[".advantage"].to_list()
 
 
 # --- files of known tools ------------------------------------------------------------------------------------
@@ -79,32 +78,31 @@ def advantages(fan_out: FanOut, **options: Any) -> list[float]:
 def test_each_rollout_of_a_known_tool_counts_once_or_the_preset_says_that_its_rows_count(
     name: str, tmp_path: Path
 ) -> None:
-    fan_out = FAN_OUTS[name](tmp_path)
-    found = look(fan_out.path)
+    path = FAN_OUTS[name](tmp_path).path
+    found = look(path)
     facts = found.facts
-    assert found.scored.frame[".advantage"].to_list() == near(once(fan_out))
+    assert found.scored.frame[".advantage"].to_list() == near(ONCE)
     assert facts["rollouts"] == GROUPS * ROLLOUTS
     assert facts["rows"] == ROWS
     assert facts["unit"] == "rollout"
     assert facts["group_sizes"]["counts"] == {str(ROLLOUTS): GROUPS}
     assert [note for note in facts["notes"] if note.endswith(": 24 rollouts in 34 rows")]
     assert facts["warnings"] == []
-    of_rows = look(fan_out.path, preset="slime-grpo")
+    of_rows = look(path, preset="slime-grpo")
     (warning,) = of_rows.facts["warnings"]
-    assert of_rows.scored.frame[".advantage"].to_list() == near(each(fan_out))
+    assert of_rows.scored.frame[".advantage"].to_list() == near(EACH)
     assert "24 rollouts in 34 rows" in warning
     assert "counts every row: --rollout-reward last counts each rollout once" in warning
     assert of_rows.facts["rollouts"] == 24
     assert of_rows.facts["unit"] == "row"
-    assert advantages(fan_out, preset="slime-grpo", rollout_reward="last") == near(once(fan_out))
+    assert advantages(path, preset="slime-grpo", rollout_reward="last") == near(ONCE)
 
 
 @pytest.mark.parametrize("name", [name for name, row in presets().items() if row.rollouts in {"once", "last"}])
-def test_a_preset_whose_tool_counts_rollouts_does_so(name: str, tmp_path: Path) -> None:
-    fan_out = slime_compact(tmp_path)
-    found = look(fan_out.path, preset=name)
+def test_a_preset_whose_tool_counts_rollouts_does_so(name: str, compact: Path) -> None:
+    found = look(compact, preset=name)
     values = found.scored.frame[".advantage"].to_list()
-    rows = pl.DataFrame(fan_out.rows)
+    rows = pl.DataFrame(PARTS)
     alone = rows.filter(pl.col("part") == 0)
     of_rollouts = alone.select("index", wanted=grpo_cli.advantages(alone, group="group", preset=name))
     if "batch" not in name and "plus-plus" not in name:  # whitening counts rows
@@ -114,10 +112,9 @@ def test_a_preset_whose_tool_counts_rollouts_does_so(name: str, tmp_path: Path) 
     assert found.facts["warnings"] == []
 
 
-def test_slime_itself_takes_the_whole_batch_of_rows(tmp_path: Path) -> None:
-    fan_out = slime_compact(tmp_path)
-    rewards = [row.reward for row in fan_out.rows]
-    assert advantages(fan_out, preset="slime-grpo-unequal") == near(by_hand([rewards])[0])
+def test_slime_itself_takes_the_whole_batch_of_rows(compact: Path) -> None:
+    rewards = [row.reward for row in PARTS]
+    assert advantages(compact, preset="slime-grpo-unequal") == near(by_hand(rewards))
 
 
 def test_a_sample_without_a_rollout_id_is_known_by_its_index(tmp_path: Path) -> None:
@@ -128,8 +125,8 @@ def test_a_sample_without_a_rollout_id_is_known_by_its_index(tmp_path: Path) -> 
     assert look(write("b.jsonl", unknown.to_dicts())).facts["rollouts"] == 4
 
 
-def test_ids_that_restart_in_every_group_or_file_are_no_reason_to_merge(tmp_path: Path) -> None:
-    rows = [row for row in rows_of(slime_compact(tmp_path).path) if row["rollout_id"] is None]
+def test_ids_that_restart_in_every_group_or_file_are_no_reason_to_merge(compact: Path) -> None:
+    rows = [row for row in rows_of(compact) if row["rollout_id"] is None]
     for row in rows:
         row["rollout_id"] = row["index"] % ROLLOUTS
     assert look(write("a.jsonl", rows)).facts["unit"] == "row"
@@ -162,33 +159,32 @@ def test_ordinary_files_of_every_tool_count_rows_without_a_word(name: str, tmp_p
 # --- unequal rewards -----------------------------------------------------------------------------------------
 
 
-def unequal(tmp_path: Path) -> Path:
-    rows = rows_of(slime_compact(tmp_path).path)
+@pytest.fixture
+def unequal(compact: Path) -> Path:
+    rows = rows_of(compact)
     for row in rows:
         if row["response"].endswith(".2"):
             row["reward"] = 0.25
-    return write(tmp_path / "unequal.jsonl", rows)
+    return write("unequal.jsonl", rows)
 
 
-def test_rows_of_one_rollout_with_unequal_rewards_stop_the_run(tmp_path: Path) -> None:
-    path = unequal(tmp_path)
-    message = refused(path)
+def test_rows_of_one_rollout_with_unequal_rewards_stop_the_run(unequal: Path) -> None:
+    message = refused(unequal)
     assert message.startswith("5 rollouts have rows with unequal rewards (rollout_id, else index): ")
     assert message.count("unequal.jsonl:") == 3
     assert ", 0.25; " in message
     assert "--rollout-reward last, first or mean" in message
-    assert "5 rollouts have rows with unequal rewards" in refused(path, rollout="rollout_id")
-    assert "5 rollouts have rows with unequal rewards" in refused(path, preset="miles-grpo")
+    assert "5 rollouts have rows with unequal rewards" in refused(unequal, rollout="rollout_id")
+    assert "5 rollouts have rows with unequal rewards" in refused(unequal, preset="miles-grpo")
 
 
-def test_what_says_which_of_unequal_rewards_counts_is_enough(tmp_path: Path) -> None:
-    path = unequal(tmp_path)
-    first = look(path, rollout_reward="first").scored.frame[".advantage"].to_list()
-    assert first == near(once(slime_compact(tmp_path)))
-    assert look(path, rollout_reward="mean").facts["unit"] == "rollout"
-    assert look(path, preset="verl-grpo").facts["unit"] == "rollout"
-    assert look(path, preset="miles-grpo", rollout_reward="last").facts["unit"] == "rollout"
-    for found in (look(path, rollout="none"), look(path, rollout_reward="each")):
+def test_what_says_which_of_unequal_rewards_counts_is_enough(unequal: Path) -> None:
+    first = look(unequal, rollout_reward="first").scored.frame[".advantage"].to_list()
+    assert first == near(ONCE)
+    assert look(unequal, rollout_reward="mean").facts["unit"] == "rollout"
+    assert look(unequal, preset="verl-grpo").facts["unit"] == "rollout"
+    assert look(unequal, preset="miles-grpo", rollout_reward="last").facts["unit"] == "rollout"
+    for found in (look(unequal, rollout="none"), look(unequal, rollout_reward="each")):
         assert found.facts["unit"] == "row"
         assert found.facts["warnings"] == []
 
@@ -214,14 +210,14 @@ def test_rewards_in_different_rows_of_a_rollout_stop_the_run(rows: list[str], me
         assert look(path, **given).facts["reward"]["mean"] == mean
 
 
-def test_a_missing_reward_is_not_an_unequal_one(tmp_path: Path) -> None:
-    rows = rows_of(slime_compact(tmp_path).path)
+def test_a_missing_reward_is_not_an_unequal_one(compact: Path) -> None:
+    rows = rows_of(compact)
     for row in rows:
         if row["response"].endswith((".1", ".2")):
             row["reward"] = None
     path = write("a.jsonl", rows)
     found = look(path).scored.frame[".advantage"]
-    assert found.to_list() == near(once(slime_compact(tmp_path)))
+    assert found.to_list() == near(ONCE)
 
 
 def test_rows_cannot_be_rollouts_and_parts_of_them() -> None:
@@ -234,20 +230,20 @@ def test_rows_cannot_be_rollouts_and_parts_of_them() -> None:
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_a_column_that_is_called_like_an_id_stops_a_run_that_would_count_parts(name: str, tmp_path: Path) -> None:
-    fan_out = FAN_OUTS[name](tmp_path)
+    path = FAN_OUTS[name](tmp_path).path
     column = IDS[name]
     said = f"24 rollouts in 34 rows, if {column} is what its name says"
     with pytest.raises(DataError, match=said) as raised:
-        look(fan_out.path)
+        look(path)
     assert raised.value.hint == f"--rollout {column} counts each rollout once; --rollout none treats rows as rollouts"
     with pytest.raises(DataError, match="24 rollouts in 34 rows"):
-        inspected(fan_out.path)
-    assert advantages(fan_out, rollout=column) == near(once(fan_out))
-    rows = look(fan_out.path, rollout="none")
-    assert rows.scored.frame[".advantage"].to_list() == near(each(fan_out))
+        inspected(path)
+    assert advantages(path, rollout=column) == near(ONCE)
+    rows = look(path, rollout="none")
+    assert rows.scored.frame[".advantage"].to_list() == near(EACH)
     assert rows.facts["warnings"] == []
-    of_rows = look(fan_out.path, preset="slime-grpo")  # whose tool counts them
-    assert of_rows.scored.frame[".advantage"].to_list() == near(each(fan_out))
+    of_rows = look(path, preset="slime-grpo")  # whose tool counts them
+    assert of_rows.scored.frame[".advantage"].to_list() == near(EACH)
     (warning,) = of_rows.facts["warnings"]
     assert warning.startswith(f"several rows of a group share one {column}: --rollout {column} counts")
 
@@ -317,44 +313,42 @@ def test_numbers_that_do_not_rise_from_one_start_are_no_turns(column: str, numbe
 # --- the other commands ------------------------------------------------------------------------------------------
 
 
-def test_inspect_shows_rollouts_and_not_rows(tmp_path: Path) -> None:
-    found = inspected(slime_compact(tmp_path).path).facts
+def test_inspect_shows_rollouts_and_not_rows(compact: Path) -> None:
+    found = inspected(compact).facts
     assert found.rollouts == 24
     assert found.rows == 34
     assert found.unit == "rollout"
     assert found.group_sizes.counts == {"4": 6}
     assert found.reward.count == 24
-    alone = {row.index: row.reward for row in slime_compact(tmp_path).rows}
+    alone = {row.index: row.reward for row in PARTS}
     assert found.reward.mean == pytest.approx(sum(alone.values()) / 24)
 
 
-def test_select_keeps_whole_rollouts(tmp_path: Path) -> None:
-    path = slime_compact(tmp_path).path
-    facts = selected(path, per_group=2, output="kept.jsonl")
+def test_select_keeps_whole_rollouts(compact: Path) -> None:
+    facts = selected(compact, per_group=2, output="kept.jsonl")
     kept = rows_of("kept.jsonl")
     assert facts["rollouts"] == 24
     assert facts["kept_rollouts"] == 12
     assert facts["kept_rows"] == len(kept)
-    whole = rows_of(path)
+    whole = rows_of(compact)
     indices = {row["index"] for row in kept}
     assert kept == [row for row in whole if row["index"] in indices]
-    assert selected(path, where="size == 4 and unscorable == 0", output="all.jsonl")["kept_groups"] == 6
+    assert selected(compact, where="size == 4 and unscorable == 0", output="all.jsonl")["kept_groups"] == 6
 
 
-def test_pairs_are_of_rollouts_and_weights_of_all_their_rows(tmp_path: Path) -> None:
-    fan_out = slime_compact(tmp_path)
-    facts = facts_of(f"export {fan_out.path} --to pairs -o pairs.jsonl")
-    last = {f"r{row.index}.{row.part}" for row in fan_out.rows if row.part == row.parts - 1}
+def test_pairs_are_of_rollouts_and_weights_of_all_their_rows(compact: Path) -> None:
+    facts = facts_of(f"export {compact} --to pairs -o pairs.jsonl")
+    last = {f"r{row.index}.{row.part}" for row in PARTS if row.part == row.parts - 1}
     pairs = rows_of("pairs.jsonl")
     assert pairs
     for pair in pairs:
         assert {pair["chosen"], pair["rejected"]} <= last
     assert {"reason": "not the row that represents its rollout", "rows": 10} in facts["dropped"]
-    facts_of(f"export {fan_out.path} --to weights -o weights.jsonl")
+    facts_of(f"export {compact} --to weights -o weights.jsonl")
     weights = rows_of("weights.jsonl")
-    assert [row["advantage"] for row in weights] == near(once(fan_out))
-    assert [row["reward"] for row in weights] == [row.reward for row in fan_out.rows]
-    facts_of(f"export {fan_out.path} --to prompts -o prompts.jsonl")
+    assert [row["advantage"] for row in weights] == near(ONCE)
+    assert [row["reward"] for row in weights] == [row.reward for row in PARTS]
+    facts_of(f"export {compact} --to prompts -o prompts.jsonl")
     assert [prompt["n"] for prompt in rows_of("prompts.jsonl")] == [ROLLOUTS] * GROUPS
 
 
@@ -366,8 +360,8 @@ def test_tasks_on_ray_count_as_one_process_does(tmp_path: Path, monkeypatch: pyt
     assert ray_runs.both(tmp_path, source, rows=8)["rollouts"] == 24
 
 
-def test_compare_counts_for_each_plan_as_its_tool_does(tmp_path: Path) -> None:
-    inputs = [str(slime_compact(tmp_path).path)]
+def test_compare_counts_for_each_plan_as_its_tool_does(compact: Path) -> None:
+    inputs = [str(compact)]
     slime = presets()["slime-grpo"].plan
 
     def changes(unit: Any) -> int:
@@ -379,17 +373,17 @@ def test_compare_counts_for_each_plan_as_its_tool_does(tmp_path: Path) -> None:
 
 
 def test_python_counts_rollouts_and_a_plan_that_is_given_stays_as_it_is(tmp_path: Path) -> None:
-    fan_out = trl_async(tmp_path)
-    frame = pl.DataFrame(rows_of(fan_out.path))
+    path = trl_async(tmp_path).path
+    frame = pl.DataFrame(rows_of(path))
     with pytest.raises(
         DataError, match=r"24 rollouts in 34 rows.*rollout rollout_id counts each rollout once; rollout none"
     ):
         grpo_cli.advantages(frame)
     result = grpo_cli.compute(frame, rollout="rollout_id")
-    assert result.advantages.to_list() == near(once(fan_out))
+    assert result.advantages.to_list() == near(ONCE)
     assert result.groups["size"].to_list() == [4] * 6
     assert result.plan.unit.take == "last"
-    assert grpo_cli.advantages(frame, Plan()).to_list() == near(each(fan_out))
+    assert grpo_cli.advantages(frame, Plan()).to_list() == near(EACH)
     assert grpo_cli.inspect(frame, rollout="rollout_id").facts["rollouts"] == 24
     assert grpo_cli.select(frame, rollout="rollout_id", per_group=1).facts["kept_rollouts"] == 6
 
@@ -397,35 +391,32 @@ def test_python_counts_rollouts_and_a_plan_that_is_given_stays_as_it_is(tmp_path
 # --- audit -----------------------------------------------------------------------------------------------------
 
 
-def logged(tmp_path: Path, **options: Any) -> Any:
-    """The audit of a slime dump with the advantages of these options."""
-    path = slime_compact(tmp_path).path
-    compute(path, output=str(tmp_path / "logged.jsonl"), **options)
-    return document(audit(Audit(inputs=[str(tmp_path / "logged.jsonl")])))
+def logged(path: Path, preset: str) -> Any:
+    """The audit of a slime dump with the advantages of this preset."""
+    compute(path, output="logged.jsonl", preset=preset)
+    return document(audit(Audit(inputs=["logged.jsonl"])))
 
 
-def test_an_audit_knows_a_log_that_counts_rollouts(tmp_path: Path) -> None:
-    facts = logged(tmp_path, preset="miles-grpo")
+def test_an_audit_knows_a_log_that_counts_rollouts(compact: Path) -> None:
+    facts = logged(compact, preset="miles-grpo")
     assert facts["match"]["preset_names"][0] == "slime-grpo-rollouts"
     assert facts["causes"] == []
     assert facts["match"]["plan"]["unit"]["take"] == "last"
 
 
-def test_an_audit_names_a_log_that_counts_every_fragment(tmp_path: Path) -> None:
-    facts = logged(tmp_path, preset="slime-grpo")
+def test_an_audit_names_a_log_that_counts_every_fragment(compact: Path) -> None:
+    facts = logged(compact, preset="slime-grpo")
     assert facts["match"]["preset_names"][0] == "slime-grpo"
     (cause,) = facts["causes"]
     assert cause["cause"] == "counted per fragment"
     assert cause["groups"] == 4
 
 
-def test_groups_that_count_fragments_are_named_among_others_that_do_not(tmp_path: Path) -> None:
-    fan_out = slime_compact(tmp_path)
-    mixed = rows_of(fan_out.path)
-    values = zip(mixed, fan_out.rows, once(fan_out), each(fan_out), strict=True)
-    for row, part, of_rollout, of_row in values:
+def test_groups_that_count_fragments_are_named_among_others_that_do_not(compact: Path) -> None:
+    rows = rows_of(compact)
+    for row, part, of_rollout, of_row in zip(rows, PARTS, ONCE, EACH, strict=True):
         row["advantage"] = of_row if part.group == 0 else of_rollout
-    path = write("mixed.jsonl", mixed)
+    path = write("mixed.jsonl", rows)
     facts = document(audit(Audit(inputs=[str(path)], binding=Binding(group=("group_index",)))))
     (cause,) = facts["causes"]
     assert cause["cause"] == "counted per fragment"
