@@ -34,14 +34,13 @@ REWARDS = st.sampled_from([0.0, -0.0, 1.0, 0.1, -2.5, 1e9, math.nan, math.inf, N
 ROWS = st.lists(st.tuples(st.integers(0, 5), REWARDS), min_size=1, max_size=40)
 
 
-def table(rows: Sequence[tuple[int, float | None]], batches: Sequence[int] | None = None) -> pl.DataFrame:
+def table(rows: Sequence[tuple[int, float | None]]) -> pl.DataFrame:
     """A narrow table; groups get codes in order of first appearance."""
-    numbers: dict[int, int] = {}
-    codes = [numbers.setdefault(group, len(numbers)) for group, _ in rows]
-    batch = [0 if batches is None else batches[code] for code in codes]
-    rewards = [reward for _, reward in rows]
+    groups, rewards = zip(*rows, strict=True)
+    distinct = [*dict.fromkeys(groups)]
+    codes = [distinct.index(group) for group in groups]
     types = {"group": pl.UInt32, "batch": pl.UInt32, "reward.0": pl.Float64}
-    return pl.DataFrame([codes, batch, rewards], schema=types)
+    return pl.DataFrame([codes, [0] * len(codes), rewards], schema=types)
 
 
 def bits(scored: Scored) -> list[tuple[Any, ...]]:
@@ -63,7 +62,7 @@ def full(size: int, groups: int) -> pl.DataFrame:
     """A narrow table with all roles, rewards of many digits, and groups of several sizes, one after the other."""
     rng = np.random.default_rng(3)
     drawn = np.sort(rng.integers(0, groups, size))
-    codes = np.unique(drawn, return_inverse=True)[1]
+    _, codes = np.unique(drawn, return_inverse=True)
     is_long = rng.random(size) < 0.5
     reward = np.where(is_long, rng.normal(size=size), rng.integers(0, 2, size))
     columns: dict[str, Any] = {"group": codes.astype(np.uint32), "batch": np.zeros(size, np.uint32)}
@@ -121,19 +120,19 @@ def test_rows_in_any_order_parts_and_pieces_have_the_same_bits(method: str) -> N
         together = together.with_columns(pl.col("reward.0").round())
     wanted = advantages_by_row(plan, [together])
     rng = np.random.default_rng(4)
+    codes = together["group"].to_numpy()
     groups = rng.permutation(together["group"].n_unique())
-    numbers = groups[together["group"].to_numpy()]
-    permuted = together[np.argsort(numbers, kind="stable")]
-    place = together.select(pl.int_range(pl.len()).over("group")).to_series().to_numpy()
-    interleaved = together[np.argsort(place, kind="stable")]
-    places = np.argsort(rng.permutation(together["group"].to_numpy()), kind="stable")
+    permuted = together[np.argsort(groups[codes], kind="stable")]
+    place = together.select(pl.int_range(pl.len()).over("group")).to_series()
+    interleaved = together[np.argsort(place.to_numpy(), kind="stable")]
+    places = np.argsort(rng.permutation(codes), kind="stable")
     mixed = together[np.argsort(places)]  # in no order, the rows of a group in theirs
     for layout in (permuted, interleaved, mixed):
         assert advantages_by_row(plan, [layout]) == wanted
-    cuts = [together.filter(pl.col("group").is_between(low, low + 9)) for low in range(0, 60, 10)]
-    assert advantages_by_row(plan, cuts) == wanted
-    is_odd = pl.col("group") % 2 == 1
-    assert advantages_by_row(plan, [together.filter(~is_odd), together.filter(is_odd)]) == wanted
+    tens = together.with_columns(tens=pl.col("group") // 10)
+    assert advantages_by_row(plan, tens.partition_by("tens", include_key=False)) == wanted
+    odd = together.with_columns(odd=pl.col("group") % 2)
+    assert advantages_by_row(plan, odd.partition_by("odd", include_key=False)) == wanted
     assert advantages_by_row(plan, [interleaved], 97) == wanted
     assert advantages_by_row(plan, [together], 97) == wanted
 
@@ -178,17 +177,17 @@ def test_contiguous_groups_of_one_size_have_the_bits_of_a_plain_loop(
     found = base_quantities(codes, values, len(sizes))
     for code in range(len(sizes)):
         line = [float(found[name][code]) for name in ("min", "max", "mean_d", "squares")]
-        wanted = plain_quantities(rewards[codes == code].tolist())
-        assert struct.pack("4d", *line) == struct.pack("4d", *wanted)
+        own = rewards[codes == code].tolist()
+        assert struct.pack("4d", *line) == struct.pack("4d", *plain_quantities(own))
 
 
 OF_GROUP = st.tuples(st.integers(0, 5), st.sampled_from([0.0, 1.0, 0.1, -2.5, 1e9, 1e-9, math.nan]))
 
 
 @given(rows=st.lists(OF_GROUP))
-def test_means_and_extremes_of_groups_have_the_bits_of_a_plain_loop(rows: list[tuple[float, float]]) -> None:
-    codes, values = np.array(rows).reshape(-1, 2).T
-    codes = codes.astype(np.int64)
+def test_means_and_extremes_of_groups_have_the_bits_of_a_plain_loop(rows: list[tuple[int, float]]) -> None:
+    codes = np.array([code for code, _ in rows], np.int64)
+    values = np.array([value for _, value in rows])
     means = group_means(codes, values, 6)
     low, high = group_extremes(codes, values, 6)
     for code in range(6):
@@ -197,39 +196,24 @@ def test_means_and_extremes_of_groups_have_the_bits_of_a_plain_loop(rows: list[t
         if of_group:
             least, most, away, _ = plain_quantities(of_group)
             wanted = [least, most, least + away]
-        got = low[code], high[code], means[code]
+        got = [low[code], high[code], means[code]]
         assert repr([*map(float, got)]) == repr(wanted)
 
 
-def plain_quantities(rewards: list[float]) -> tuple[float, float, float, float]:
+def plain_quantities(rewards: list[float]) -> list[float]:
     """Least, most, mean distance from the least and squares around it, each added up one by one."""
     if any(map(math.isnan, rewards)):
-        return (math.nan,) * 4
+        return [math.nan] * 4
     least = min(rewards) + 0.0
-    most = max(rewards) + 0.0
-    total = squares = 0.0
+    total = 0.0
+    squares = 0.0
     for reward in rewards:
         total += reward - least
     mean = total / len(rewards)
     for reward in rewards:
         away = (reward - least) - mean
         squares += away * away  # a power may have another last digit
-    return least, most, mean, squares
-
-
-@given(rows=ROWS, batches=st.lists(st.integers(0, 2), min_size=6, max_size=6))
-def test_a_line_of_a_group_says_how_many_rows_it_has_and_what_its_first_one_is(
-    rows: list[tuple[int, float | None]], batches: list[int]
-) -> None:
-    data = table(rows, batches)
-    scored = score(Plan.of({"rewards.missing": "exclude"}), data)
-    codes = data["group"].to_list()
-    for code, group in enumerate(scored.groups.iter_rows(named=True)):
-        first = scored.rows.row(codes.index(code), named=True)
-        assert group["size"] == codes.count(code)
-        for name in ("batch", ".status", ".kept"):
-            assert group[name] == first[name]
-    assert len(scored.groups) == len({*codes})
+    return [least, max(rewards) + 0.0, mean, squares]
 
 
 # --- frames --------------------------------------------------------------------------------------------------
@@ -297,18 +281,3 @@ def test_no_row_gets_minus_zero(method: str) -> None:
     data = frame([-0.0, 0.0, -1.0, -1.0, -0.0], [*"aabbc"])
     found = grpo_cli.advantages(data, method=method, scale="none")
     assert "-0.0" not in str(found.to_list())
-
-
-# --- segments ------------------------------------------------------------------------------------------------
-
-
-@given(codes=st.lists(st.sampled_from([0, 1, 2, 70_000, 140_001]), max_size=30))
-def test_segments_put_equal_codes_together_in_the_order_of_their_rows(codes: list[int]) -> None:
-    segments, order = Segments.of(np.array(codes, np.uint32))
-    sizes = [codes.count(code) for code in sorted({*codes})]
-    starts = [sum(sizes[:at]) for at in range(len(sizes))]
-    assert order.tolist() == sorted(range(len(codes)), key=codes.__getitem__)
-    assert segments.sizes.tolist() == sizes
-    assert segments.sum(np.ones(len(codes))).tolist() == sizes
-    assert segments.starts.tolist() == starts
-    assert segments.spread(segments.starts).tolist() == np.repeat(starts, sizes).tolist()
