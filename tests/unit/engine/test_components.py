@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from grpo_cli.engine.moments import exact_sums
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.score import score
+from grpo_cli.engine.score import Scored, score
 
 # Sizes far apart and near each other, signs, ties between two doubles.
 NUMBERS = st.one_of(
@@ -41,48 +42,30 @@ def test_infinite_and_missing_components_add_up_as_usual() -> None:
     assert str(sums([row.split() for row in rows])) == "[inf, nan, nan, inf]"
 
 
-Rows = list[tuple[float | None, ...]]
-
-
-def table(rows: Rows) -> pl.DataFrame:
+def scored(rows: Sequence[tuple[float | None, ...]], settings: dict[str, Any]) -> Scored:
     """The rows as one group."""
     names = [f"reward.{k}" for k in range(len(rows[0]))]
     rewards = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.Float64), orient="row")
     zero = pl.lit(0, pl.UInt32)
-    return rewards.with_columns(group=zero, batch=zero)
+    return score(Plan.of(settings), rewards.with_columns(group=zero, batch=zero))
 
 
 def test_rows_with_the_same_components_in_another_order_have_zero_variance() -> None:
-    rows: Rows = [(0.1, 0.2, 0.3), (0.3, 0.2, 0.1), (0.2, 0.3, 0.1), (0.6, 0.0, 0.0)]
-    found = score(Plan.of({}), table(rows))
+    found = scored([(0.1, 0.2, 0.3), (0.3, 0.2, 0.1), (0.2, 0.3, 0.1), (0.6, 0.0, 0.0)], {})
     assert found.rows[".reward"].to_list() == [0.6] * 4
     assert found.groups[".zero_variance"].to_list() == [True]
     assert found.rows[".advantage"].to_list() == [0.0] * 4
 
 
-COMPONENT = st.sampled_from([None, 0.0, 0.1, 0.7, 1.3])
-WEIGHT = st.sampled_from([1.0, 0.5, 0.1, -0.3])
-ROW = st.tuples(*[COMPONENT] * 4)
-ROWS = st.lists(ROW, min_size=1, max_size=6)
-WEIGHTS = st.tuples(*[WEIGHT] * 4)
+COMPONENTS_OF_A_ROW = st.tuples(*[st.sampled_from([None, 0.0, 0.1, 0.7, 1.3])] * 4)
+WEIGHTS = st.tuples(*[st.sampled_from([1.0, 0.5, 0.1, -0.3])] * 4)
 
 
-def normalized(weights: Any, rows: Any) -> list[float | None]:
-    plan = Plan.of({"rewards.combine": "normalize", "rewards.weights": weights, "rewards.missing": "exclude"})
-    return score(plan, table(rows)).rows[".advantage"].to_list()
+@given(rows=st.lists(COMPONENTS_OF_A_ROW, min_size=1, max_size=6), weights=WEIGHTS, order=st.permutations(range(4)))
+def test_advantages_do_not_depend_on_the_order_of_components(rows: Any, weights: Any, order: list[int]) -> None:
+    def normalized(weights: Any, rows: Any) -> list[float | None]:
+        settings = {"rewards.combine": "normalize", "rewards.weights": weights, "rewards.missing": "exclude"}
+        return scored(rows, settings).rows[".advantage"].to_list()
 
-
-@given(rows=ROWS, weights=WEIGHTS, order=st.permutations(range(4)))
-def test_advantages_do_not_depend_on_the_order_of_components(rows: Rows, weights: Any, order: list[int]) -> None:
     turned, *others = [tuple(row[k] for k in order) for row in (weights, *rows)]
     assert normalized(turned, others) == normalized(weights, rows)
-
-
-@given(rows=ROWS, weights=WEIGHTS)
-def test_the_reward_is_the_exact_sum_of_the_weighted_components(rows: Rows, weights: Any) -> None:
-    plan = Plan.of({"rewards.weights": weights, "rewards.missing": "exclude"})
-    found = score(plan, table(rows)).rows[".reward"]
-    for row, reward in zip(rows, found, strict=True):
-        pairs = zip(weights, row, strict=True)
-        known = [weight * x for weight, x in pairs if x is not None]
-        assert reward == (math.fsum(known) if known else None)

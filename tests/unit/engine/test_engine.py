@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from itertools import product
 from typing import Any
@@ -207,11 +208,17 @@ def test_skipped_groups_count_in_the_std_of_the_batch_by_default() -> None:
 # --- poison ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"clip": "-1:1"}, {"reward_clip": "0:5"}, {"set": "divisor.floor=0.25"}, {"zero_variance": "null"}],
-    ids=str,
-)
+BY_GROUP = """
+{}
+{"clip": "-1:1"}
+{"reward_clip": "0:5"}
+{"set": "divisor.floor=0.25"}
+{"set": "shape.binary.threshold=0.5"}
+{"zero_variance": "null", "std_threshold": 0.1}
+"""
+
+
+@pytest.mark.parametrize("options", [*map(json.loads, BY_GROUP.strip().splitlines())], ids=str)
 def test_a_nan_that_may_spread_spreads_over_its_group_only(options: dict[str, Any]) -> None:
     got = of("0 1 nan 1 3", "aaabb", missing="propagate", **options)
     assert got[:3] == about("nan nan nan")
