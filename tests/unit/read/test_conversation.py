@@ -17,59 +17,36 @@ from tests.support.command import adv
 from tests.support.jobs import write
 from tests.unit.browse.files import browser, driven, model, model_of
 
+# A value of JSON, and what is shown of it.
+SHOWN = r"""
+"plain" => response: plain
+"" => response:
+null =>
+[] =>
+7 => response: 7
+{"role": "user", "content": "hi"} => user: hi
+[{"from": "human", "value": "hi"}] => human: hi
+"[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"text\", \"text\": \"b\"}]}]" => user: a\nb
+"{\"a\": 1}" => response: {"a": 1}
+"<think>why</think>\n\nso" => response, reasoning: why | response: so
+[{"role": "assistant", "reasoning_content": "why", "content": "so"}] => assistant, reasoning: why | assistant: so
+[{"role": "assistant", "content": null, "tool_calls": [{"type": "function", "function": {"name": "look", "arguments": "{\"at\": 1}"}}]}] => assistant, tool call look: {\n  "at": 1\n}
+{"role": "assistant", "content": "", "tool_calls": ["{\"function\": {\"name\": \"look\", \"arguments\": {\"at\": 1}}}"]} => assistant, tool call look: {\n  "at": 1\n}
+{"role": "tool", "name": "look", "content": "seen"} => tool look: seen
+[{"type": "reasoning", "summary": [{"type": "summary_text", "text": "why"}]}, {"type": "function_call", "name": "look", "arguments": "{}"}, {"type": "function_call_output", "output": "seen"}, {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "so"}]}] => response, reasoning: why | response, tool call look: {} | tool: seen | assistant: so
+"<|im_start|>system\nbe kind<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n" => system: be kind | user: hi | assistant:
+"<|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nyes" => user: hi | assistant: yes
+"user\nhi\nassistant\n" => response: user\nhi\nassistant\n
+"<start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\nyes" => user: hi | model: yes
+"""
 
-@pytest.mark.parametrize(
-    ("value", "passages"),
-    [
-        ("plain", "response: plain"),
-        ("", "response: "),
-        (None, ""),
-        ([], ""),
-        (7, "response: 7"),
-        ({"role": "user", "content": "hi"}, "user: hi"),
-        ([{"from": "human", "value": "hi"}], "human: hi"),
-        ('[{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]', "user: a\nb"),
-        ('{"a": 1}', 'response: {"a": 1}'),
-        ("<think>why</think>\n\nso", "response, reasoning: why | response: so"),
-        (
-            '[{"role": "assistant", "reasoning_content": "why", "content": "so"}]',
-            "assistant, reasoning: why | assistant: so",
-        ),
-        (
-            r'[{"role": "assistant", "content": null, "tool_calls": [{"type": "function", "function": {"name": "look", "arguments": "{\"at\": 1}"}}]}]',
-            'assistant, tool call look: {\n  "at": 1\n}',
-        ),
-        (
-            {
-                "role": "assistant",
-                "content": "",
-                "tool_calls": ['{"function": {"name": "look", "arguments": {"at": 1}}}'],
-            },
-            'assistant, tool call look: {\n  "at": 1\n}',
-        ),
-        ({"role": "tool", "name": "look", "content": "seen"}, "tool look: seen"),
-        (
-            """[{"type": "reasoning", "summary": [{"type": "summary_text", "text": "why"}]},
-                {"type": "function_call", "name": "look", "arguments": "{}"},
-                {"type": "function_call_output", "output": "seen"},
-                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "so"}]}]""",
-            "response, reasoning: why | response, tool call look: {} | tool: seen | assistant: so",
-        ),
-        (
-            "<|im_start|>system\nbe kind<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n",
-            "system: be kind | user: hi | assistant: ",
-        ),
-        (
-            "<|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nyes",
-            "user: hi | assistant: yes",
-        ),
-        ("user\nhi\nassistant\n", "response: user\nhi\nassistant\n"),
-        ("<start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\nyes", "user: hi | model: yes"),
-    ],
-)
-def test_a_value_is_laid_out_by_who_said_it(value: Any, passages: str) -> None:
-    found = [f"{speaker}: {text}" for speaker, text in passages_of(value, "response")]
-    assert " | ".join(found) == passages
+
+@pytest.mark.parametrize("line", SHOWN.strip().splitlines())
+def test_a_value_is_laid_out_by_who_said_it(line: str) -> None:
+    value, _, shown = line.partition(" =>")
+    passages = passages_of(json.loads(value), "response")
+    found = " | ".join(f"{speaker}: {text}" for speaker, text in passages)
+    assert found.replace("\n", "\\n").strip() == shown.strip()
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.jsonl.gz", "rows.json", "rows.csv"])

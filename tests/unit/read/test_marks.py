@@ -29,6 +29,11 @@ def in_file(marks: str, name: str = "mark") -> Path:
     return write("x.jsonl", rows)
 
 
+def lines(text: str) -> list[list[str]]:
+    """The parts of each line, between bars."""
+    return [[part.strip() for part in line.split(" | ")] for line in text.strip().splitlines()]
+
+
 def marked(statuses: Iterable[Any]) -> list[int]:
     """The places of the rows that are masked."""
     return [at for at, status in enumerate(statuses) if status == "masked"]
@@ -37,34 +42,34 @@ def marked(statuses: Iterable[Any]) -> list[int]:
 # --- what marks a row ----------------------------------------------------------------------------------------------
 
 # Without a value, a word for true or something that is not empty marks a row; a value those that equal it.
-MARKS: list[tuple[str, str, list[int]]] = [
-    ("[true, false, null, true]", "", [0, 3]),
-    ("[1, 0, 0, 1]", "", [0, 3]),
-    ("[1.0, 0.0, NaN, -0.0]", "", [0]),
-    ('["true", "YES", "y", "on", "T", "1", "1.0", " True", "False", "no", "n", "off", "f", "0", "0.0", "no ", "", null]', "", [*range(8)]),
-    ('["timed out after 60 s", "404", "", null, "nan", "None", "null"]', "", [0, 1]),
-    ('[["boom"], [], null, ["a", "b"]]', "", [0, 3]),
-    (r'["[]", "[\"boom\"]", "{}", ""]', "", [1]),
-    ('[{"type": "Timeout"}, null, null, null]', "", [0]),
-    ("[0.0, 1.0, 0.0, 1.0]", "=0", [0, 2]),
-    ("[0, 1, 0, 1]", "=0.0", [0, 2]),
-    ('["0", "1", "00", "x"]', "=0", [0, 2]),
-    ("[true, false, false, false]", "=True", [0]),
-    ("[true, false, true, true]", "=0", [1]),
-    ("[1, 0, 0, 0]", "=true", [0]),
-    ('["timeout", "oom", null, "Timeout"]', "=timeout", [0]),
-    ('["timeout", "oom", null, ""]', "=", [2, 3]),
-    ('["a=b", "a", "b", ""]', "=a=b", [0]),
-    ('[["oom"], [], ["oom", "x"], null]', '=["oom"]', [0]),
-    ("[1.0, NaN, 2.0, 3.0]", "=nan", [1]),
-]  # fmt: skip
+MARKS = r"""
+[true, false, null, true]                            | mark         | 0 3
+[1, 0, 0, 1]                                         | mark         | 0 3
+[1.0, 0.0, NaN, -0.0]                                | mark         | 0
+["true", "YES", "y", "on", "T", "1", "1.0", " True", "False", "no", "n", "off", "f", "0", "0.0", "no ", "", null] | mark | 0 1 2 3 4 5 6 7
+["timed out after 60 s", "404", "", null, "nan", "None", "null"]   | mark | 0 1
+[["boom"], [], null, ["a", "b"]]                     | mark         | 0 3
+["[]", "[\"boom\"]", "{}", ""]                       | mark         | 1
+[{"type": "Timeout"}, null, null, null]              | mark         | 0
+[0.0, 1.0, 0.0, 1.0]                                 | mark=0       | 0 2
+[0, 1, 0, 1]                                         | mark=0.0     | 0 2
+["0", "1", "00", "x"]                                | mark=0       | 0 2
+[true, false, false, false]                          | mark=True    | 0
+[true, false, true, true]                            | mark=0       | 1
+[1, 0, 0, 0]                                         | mark=true    | 0
+["timeout", "oom", null, "Timeout"]                  | mark=timeout | 0
+["timeout", "oom", null, ""]                         | mark=        | 2 3
+["a=b", "a", "b", ""]                                | mark=a=b     | 0
+[["oom"], [], ["oom", "x"], null]                    | mark=["oom"] | 0
+[1.0, NaN, 2.0, 3.0]                                 | mark=nan     | 1
+"""
 
 
-@pytest.mark.parametrize(("marks", "value", "places"), MARKS)
-def test_a_mark_is_read_however_it_is_written(marks: str, value: str, places: list[int]) -> None:
-    of_frame = grpo_cli.compute(frame(json.loads(marks)), masked_column=f"mark{value}").status
-    of_file = look(in_file(marks), masked_column=f"mark{value}").scored.rows[".status"]
-    assert marked(of_frame) == marked(of_file) == places
+@pytest.mark.parametrize(("marks", "flag", "places"), lines(MARKS))
+def test_a_mark_is_read_however_it_is_written(marks: str, flag: str, places: str) -> None:
+    of_frame = grpo_cli.compute(frame(json.loads(marks)), masked_column=flag).status
+    of_file = look(in_file(marks), masked_column=flag).scored.rows[".status"]
+    assert marked(of_frame) == marked(of_file) == [*map(int, places.split())]
 
 
 @pytest.mark.parametrize("kind", [pl.Categorical(), pl.Enum(["", "oom"]), pl.String()])
@@ -124,15 +129,15 @@ def test_a_judge_that_failed_is_no_rollout_even_where_failed_rows_vote() -> None
 # --- marks that say nothing ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("marks", "shown"),
-    [
-        ('["timeout", "true", "", "x"]', "timeout, true, empty, ..."),
-        ("[2, 0, 1, 0]", "2, 0, 1"),
-        ("[0.5, 0.0, 0.0, 0.0]", "0.5, 0"),
-        ("[2, null, 3, null]", "2, empty, 3"),
-    ],
-)
+UNCLEAR = """
+["timeout", "true", "", "x"] | timeout, true, empty, ...
+[2, 0, 1, 0]                 | 2, 0, 1
+[0.5, 0.0, 0.0, 0.0]         | 0.5, 0
+[2, null, 3, null]           | 2, empty, 3
+"""
+
+
+@pytest.mark.parametrize(("marks", "shown"), lines(UNCLEAR))
 def test_what_is_neither_true_nor_false_is_refused_with_three_values(marks: str, shown: str) -> None:
     assert refused(in_file(marks), left_out_column="mark") == (
         f"mark is neither true nor false in every row ({shown}); "
@@ -140,14 +145,14 @@ def test_what_is_neither_true_nor_false_is_refused_with_three_values(marks: str,
     )
 
 
-@pytest.mark.parametrize(
-    ("marks", "flag", "said"),
-    [
-        ("[1, 1]", "mark", "mark in every row (1)"),
-        ('["a", "b"]', "mark", "mark in every row (a, b)"),
-        ("[0, 0]", "mark=0", "mark is 0 in every row (0)"),
-    ],
-)
+ALL_MARKED = """
+[1, 1]     | mark   | mark in every row (1)
+["a", "b"] | mark   | mark in every row (a, b)
+[0, 0]     | mark=0 | mark is 0 in every row (0)
+"""
+
+
+@pytest.mark.parametrize(("marks", "flag", "said"), lines(ALL_MARKED))
 def test_a_mark_of_every_row_is_refused(marks: str, flag: str, said: str) -> None:
     assert refused(in_file(marks), masked_column=flag) == (
         f"--masked-column: {said}; --masked-column mark=VALUE names the value that marks a row"
@@ -208,55 +213,52 @@ def test_a_flag_replaces_what_the_schema_says_of_its_column(tmp_path: Path) -> N
 
 # --- columns that look like marks, and are not read ----------------------------------------------------------------
 
-UNREAD = [
-    ("mask_sample", "[true, false, null]", "mask_sample"),
-    ("remove_sample", "[1, 0, 0]", "remove_sample"),
-    ("is_masked", '["yes", "no", "no"]', "is_masked"),
-    ("sample_loss_mask", "[0.0, 1.0, 1.0]", "sample_loss_mask=0"),
-    ("failure_kind", '["oom", null, null]', "failure_kind"),
-    ("failure_reason", '["oom", "", ""]', "failure_reason"),
-    ("error", '[{"type": "Timeout"}, null, null]', "error"),
-    ("errors", '[["boom"], [], []]', "errors"),
-    ("has_error", "[true, false, false]", "has_error"),
-    ("is_truncated", '["true", "false", "false"]', "is_truncated"),
-    ("finish_reason", '["ABORT", "stop", "length"]', "finish_reason=ABORT"),
-]
+UNREAD = """
+[true, false, null]               | mask_sample
+[1, 0, 0]                         | remove_sample
+["yes", "no", "no"]               | is_masked
+[0.0, 1.0, 1.0]                   | sample_loss_mask=0
+["oom", null, null]               | failure_kind
+["oom", "", ""]                   | failure_reason
+[{"type": "Timeout"}, null, null] | error
+[["boom"], [], []]                | errors
+[true, false, false]              | has_error
+["true", "false", "false"]        | is_truncated
+["ABORT", "stop", "length"]       | finish_reason=ABORT
+"""
 
 
-@pytest.mark.parametrize(("name", "marks", "flag"), UNREAD)
-def test_a_column_that_looks_like_a_mark_is_named_with_flags_that_read_it(name: str, marks: str, flag: str) -> None:
+@pytest.mark.parametrize(("marks", "flag"), lines(UNREAD))
+def test_a_column_that_looks_like_a_mark_is_named_with_flags_that_read_it(marks: str, flag: str) -> None:
+    name, _, _ = flag.partition("=")
     path = in_file(marks, name)
+    words = flag.replace("=", " is ")
     cures = (
         f"--left-out-column {flag} leaves them out of their groups; --masked-column {flag} marks them as not trained on"
     )
-    words = flag.replace("=", " is ")
     assert look(path).facts["warnings"] == [f"{words} in 1 of 3 rows, which count like all others: {cures}"]
     for read in (look(path, masked_column=flag), look(path, left_out_column=flag)):
         assert read.facts["warnings"] == []
         assert [line["rows"] for line in read.facts["marks"]] == [1]
 
 
-@pytest.mark.parametrize("nothing", [None, False, ""])
-def test_nothing_is_said_where_no_such_column_marks_anything(nothing: Any) -> None:
-    row = dict.fromkeys([name for name, *_ in UNREAD], nothing)
-    path = write("x.jsonl", [{"prompt_id": "a", "reward": at, **row} for at in range(3)])
-    assert look(path).facts["warnings"] == []
+SAYS_NOTHING = """
+["stop", "length", "stop"]   | finish_reason
+["stop", "tool_calls", null] | finish_reason
+[1.0, 1.0, 1.0]              | sample_loss_mask
+[0.25, 0.5, 0.0]             | error
+[0.25, null, 0.5]            | error
+[0, 3, 1]                    | errors
+["none", null, ""]           | failure_reason
+["maybe", "no", "yes"]       | is_masked
+[null, null, null]           | is_truncated
+[false, false, false]        | has_error
+["", "", ""]                 | failure_kind
+"""
 
 
-@pytest.mark.parametrize(
-    ("name", "marks"),
-    [
-        ("finish_reason", '["stop", "length", "stop"]'),
-        ("finish_reason", '["stop", "tool_calls", null]'),
-        ("sample_loss_mask", "[1.0, 1.0, 1.0]"),
-        ("error", "[0.25, 0.5, 0.0]"),
-        ("error", "[0.25, null, 0.5]"),
-        ("errors", "[0, 3, 1]"),
-        ("failure_reason", '["none", null, ""]'),
-        ("is_masked", '["maybe", "no", "yes"]'),
-    ],
-)
-def test_nothing_is_said_of_a_column_that_marks_nothing(name: str, marks: str) -> None:
+@pytest.mark.parametrize(("marks", "name"), lines(SAYS_NOTHING))
+def test_nothing_is_said_of_a_column_that_marks_nothing(marks: str, name: str) -> None:
     assert look(in_file(marks, name)).facts["warnings"] == []
 
 

@@ -194,39 +194,36 @@ def test_a_file_without_the_text_is_passed_over() -> None:
     assert not look("a.csv", "b.csv").facts["warnings"]
 
 
-@pytest.mark.parametrize(
-    ("value", "prompt"),
-    [
-        (" a ", "a"),
-        ("", None),
-        (None, None),
-        (3, None),
-        ([], None),
-        ([{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}], "a"),
-        ({"input": [{"role": "user", "content": "a"}], "tools": []}, "a"),
-        ('[{"role": {"odd": 1}, "content": "a"}]', "a"),
-        ('[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]', "a"),
-        ('[{"role": "system", "content": "s"}, {"role": "user", "content": "a"}]', "s\na"),
-        ('[{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": "x"}]}]', "a"),
-        ('{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}', "a"),
-        ("[1, 2] is a list", "[1, 2] is a list"),
-        ("[1, 2]", "[1, 2]"),
-        ("[" * 100_000, "[" * 100_000),
-    ],
-)  # fmt: skip
-def test_what_a_prompt_is(value: Any, prompt: str | None) -> None:
-    assert prompt_of(value) == prompt
+# A value of JSON, and the prompt in it.
+PROMPTS = r"""
+" a " => "a"
+"" => null
+null => null
+3 => null
+[] => null
+[{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}] => "a"
+{"input": [{"role": "user", "content": "a"}], "tools": []} => "a"
+"[{\"role\": {\"odd\": 1}, \"content\": \"a\"}]" => "a"
+"[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}]" => "a"
+"[{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": \"a\"}]" => "s\na"
+"[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"image_url\", \"image_url\": \"x\"}]}]" => "a"
+"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}" => "a"
+"[1, 2] is a list" => "[1, 2] is a list"
+"[1, 2]" => "[1, 2]"
+[{"role": "assistant", "content": "Hi! How can I help?"}, {"role": "user", "content": "a"}] => null
+[{"role": "user", "content": ""}] => null
+"""
 
 
-@pytest.mark.parametrize(
-    "turns",
-    [
-        '[{"role": "assistant", "content": "Hi! How can I help?"}, {"role": "user", "content": "a"}]',
-        '[{"role": "user", "content": ""}]',
-    ],
-)
-def test_a_conversation_that_begins_with_a_response_or_with_nothing_has_no_prompt(turns: str) -> None:
-    assert prompt_of(json.loads(turns)) is None
+@pytest.mark.parametrize("line", PROMPTS.strip().splitlines())
+def test_what_a_prompt_is_and_that_a_response_at_the_beginning_is_none(line: str) -> None:
+    value, _, prompt = line.partition(" => ")
+    assert prompt_of(json.loads(value)) == json.loads(prompt)
+
+
+def test_a_text_of_many_brackets_is_a_prompt_like_any_other() -> None:
+    brackets = "[" * 100_000
+    assert prompt_of(brackets) == brackets
 
 
 # --- texts of any name -------------------------------------------------------------------------------------------
