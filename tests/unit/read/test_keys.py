@@ -124,24 +124,37 @@ def test_numbers_in_the_texts_of_a_key_stay_as_they_are() -> None:
 
 
 def test_a_key_may_be_nested_deeply() -> None:
-    before = "[" * 400
-    behind = "]" * 400
+    deep = '{"key": ' + "[" * 400 + "KEY" + "]" * 400 + ', "reward": 0}\n'
     path = Path("a.jsonl")
-    path.write_text("".join(f'{{"key": {before}{number}{behind}, "reward": 0}}\n' for number in ("1", "1.0", "2")))
+    path.write_text(deep.replace("KEY", "1") + deep.replace("KEY", "1.0") + deep.replace("KEY", "2"))
     assert codes([path]) == [0, 0, 1]
 
 
 def test_null_is_an_item_of_its_own() -> None:
     keys = [[], [None], [None, None], ["null"], [None], []]
-    path = parquet("a.parquet", pa.list_(pa.string()), keys)
-    other = write("b.jsonl", [{"key": key, "reward": 1} for key in [*keys, "[]", "[null]"]])
-    assert codes([path, other]) == [0, 1, 2, 3, 1, 0, 0, 1, 2, 3, 1, 0, 4, 5]
+    first = parquet("a.parquet", pa.list_(pa.string()), keys)
+    second = Path("b.jsonl")
+    second.write_text("""\
+{"key": [], "reward": 1}
+{"key": [null], "reward": 1}
+{"key": ["null"], "reward": 1}
+{"key": "[]", "reward": 1}
+{"key": "[null]", "reward": 1}
+""")
+    assert codes([first, second]) == [0, 1, 2, 3, 1, 0, 0, 1, 3, 4, 5]
 
 
 def test_values_of_a_composite_key_do_not_run_together() -> None:
-    keys = {"x": ["a", "a, b", 'a","b', "a"], "y": ["b, c", "c", "c", 'b","c'], "reward": [0, 0, 0, 0]}
-    pl.DataFrame(keys).write_ndjson("a.jsonl")
-    found = look("a.jsonl", group=("x", "y"), singleton="zero").narrow
+    path = Path("a.jsonl")
+    path.write_text(
+        r"""
+{"x": "a", "y": "b, c", "reward": 0}
+{"x": "a, b", "y": "c", "reward": 0}
+{"x": "a\",\"b", "y": "c", "reward": 0}
+{"x": "a", "y": "b\",\"c", "reward": 0}
+""".lstrip()
+    )
+    found = look(path, group=("x", "y"), singleton="zero").narrow
     assert found.table["group"].to_list() == [0, 1, 2, 3]
 
 
@@ -158,7 +171,8 @@ def test_the_keys_of_two_runs_are_compared_by_the_same_rule(form: str) -> None:
         tasks = ["seen", "seen", "both", "both"]
         pq.write_table(pa.table({"key": keys, "task": tasks, "reward": [0.0, 1.0, 0.0, 1.0]}), f"{at}.parquet")
         runs.append((inspected(f"{at}.parquet", group=("key", "task")), what))
-    for (now, one), (before, other) in some(combinations_with_replacement(runs, 2), 1 if form == "flat" else 5):
+    pairs = combinations_with_replacement(runs, 2)
+    for (now, one), (before, other) in some(pairs, 1 if form == "flat" else 5):
         if one == other:
             assert change(now, before).prompts == 2
         else:
@@ -177,10 +191,9 @@ def test_runs_of_a_composite_key_are_not_confused_where_the_words_are_the_same()
 
 def test_a_run_in_csv_has_the_prompts_of_one_in_json() -> None:
     """CSV has no types: there 1 is all that can be written of the number 1."""
-    before = write("before.jsonl", [{"key": key, "reward": reward} for key in (1, 2) for reward in (0, 1)])
-    now = Path("now.csv")
-    now.write_text("key,reward\n1,1\n1,1\n3,0\n3,1\n")
-    found = change(inspected(now, group=("key",)), inspected(before, group=("key",)))
+    Path("before.jsonl").write_text('{"key": 1, "reward": 0}\n{"key": 1, "reward": 1}\n{"key": 2, "reward": 0}\n')
+    Path("now.csv").write_text("key,reward\n1,1\n1,1\n3,0\n3,1\n")
+    found = change(inspected("now.csv", group=("key",)), inspected("before.jsonl", group=("key",)))
     assert found.prompts == 1
     assert found.only_here == 1
     assert found.only_base == 1
@@ -195,10 +208,9 @@ def test_a_run_in_csv_has_the_prompts_of_one_in_json() -> None:
 def test_only_the_mark_at_the_very_beginning_of_a_file_is_one(
     mark: str, quote: str, suffix: str, separator: str
 ) -> None:
-    keys = ["a", "\ufeffa", "a", "\ufeffa", "\ufeff\ufeffa", "\ufeff\ufeffa"]
-    lines = [f"{quote}{key}{quote}{separator}1\n" for key in keys]
+    text = "key,reward\n'a',1\n'\ufeffa',1\n'a',1\n'\ufeffa',1\n'\ufeff\ufeffa',1\n'\ufeff\ufeffa',1\n"
     path = Path(f"a.{suffix}")
-    path.write_text(f"{mark}key{separator}reward\n" + "".join(lines), encoding="utf-8", newline="")
+    path.write_text(mark + text.replace(",", separator).replace("'", quote), encoding="utf-8", newline="")
     assert codes([path]) == [0, 1, 0, 1, 2, 2]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -30,24 +30,37 @@ def test_a_column_of_any_type_is_the_same_under_a_name_that_is_a_pattern(work: s
     for kind, value, _ in FLAT:
         dtype, made = FORMS[form](kind, value)
         series = pl.Series(pa.array([made, None, made], dtype))
-        under, plain = (WORKS[work](series.alias(one)) for one in (name, "plain"))
+        plain = WORKS[work](series.alias("plain"))
+        under = WORKS[work](series.alias(name))
         assert under.name == name
-        assert under.alias("plain").equals(plain, check_names=True, check_dtypes=True), (kind, under, plain)
+        assert under.alias("plain").equals(plain, check_names=True, check_dtypes=True), kind
+
+
+NUMBERS = """
+[1, null]
+[0.5, NaN]
+["1.5", " 2 "]
+[true, null]
+["7/8", "true"]
+[[1.0], [2.0, null]]
+"""
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    "values", [[1, None], [0.5, float("nan")], ["1.5", " 2 "], [True, None], [[1.0], [2.0, None]], ["7/8", "true"]]
-)
-def test_numbers_are_the_same_under_a_name_that_is_a_pattern(name: str, values: list[Any]) -> None:
-    kind: Kind = "numbers" if isinstance(values[0], list) else "number"
-    found = typed(Field(name, kind), pl.Series("b", values), str)
+@pytest.mark.parametrize("values", NUMBERS.strip().splitlines())
+def test_numbers_are_the_same_under_a_name_that_is_a_pattern(name: str, values: str) -> None:
+    kind: Kind = "numbers" if values.startswith("[[") else "number"
+    series = pl.Series("b", json.loads(values))
+    found = typed(Field(name, kind), series, str)
+    plain = typed(Field("b", kind), series, str)
     assert found.name == name
-    assert found.alias("b").equals(typed(Field("b", kind), pl.Series("b", values), str), null_equal=True)
+    assert found.alias("b").equals(plain, null_equal=True)
     texts = column_texts(found, small=0) if kind == "number" else found
     assert texts.name == name
 
 
 def test_a_field_of_an_object_is_the_one_with_this_name() -> None:
     series = pl.Series("^a$", [{"^a$": 1, "a": 2, "*": 3}, None])
-    assert [field_of(series, name).to_list() for name in ("^a$", "a", "*")] == [[1, None], [2, None], [3, None]]
+    assert field_of(series, "^a$").to_list() == [1, None]
+    assert field_of(series, "a").to_list() == [2, None]
+    assert field_of(series, "*").to_list() == [3, None]
