@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics as stats
 from typing import Any
 
@@ -62,8 +63,7 @@ def test_the_fewest_groups_with_a_share_of_the_variance_are_kept(
     """
     variances = sorted(map(variance, groups), reverse=True)
     target = share * sum(variances) - (slack or 0.0)
-    slacks = {} if slack is None else {"top_p_slack": slack}
-    left = kept(groups, top_p=share, **slacks)
+    left = kept(groups, top_p=share, top_p_slack=slack)
     wanted: list[float] = []
     for value in variances:
         if target > 0 and sum(wanted) < target - 1e-9:
@@ -94,41 +94,40 @@ def test_conditions_come_first_then_the_share_then_the_ranking_then_the_limit() 
     assert chosen.facts["kept_groups"] == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"top": 0}, "cannot be 0; it takes 1 or more"),
-        ({"top_p": 1.5}, "cannot be 1.5; it takes a share above 0"),
-        ({"top_p": 0.9, "top_p_slack": -1.0}, "cannot be -1.0; it takes 0 or more"),
-        ({"limit": 1, "top_p_slack": 0.01}, "top_p_slack is part of top_p; add top_p=P"),
-        ({"limit": 1, "by": "mean"}, "by is the order for top"),
-        ({}, "nothing says what to keep"),
-    ],
-)
-def test_meaningless_options_are_refused(options: dict[str, Any], message: str) -> None:
+MEANINGLESS = """
+{"top": 0}                          | cannot be 0; it takes 1 or more
+{"top_p": 1.5}                      | cannot be 1.5; it takes a share above 0
+{"top_p": 0.9, "top_p_slack": -1.0} | cannot be -1.0; it takes 0 or more
+{"limit": 1, "top_p_slack": 0.01}   | top_p_slack is part of top_p; add top_p=P
+{"limit": 1, "by": "mean"}          | by is the order for top
+{}                                  | nothing says what to keep
+"""
+
+
+@pytest.mark.parametrize("line", MEANINGLESS.strip().splitlines())
+def test_meaningless_options_are_refused(line: str) -> None:
+    options, _, message = line.partition(" | ")
     with pytest.raises(UsageError, match=message):
-        grpo_cli.select(table(GROUPS), **options)
+        grpo_cli.select(table(GROUPS), **json.loads(options))
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("sdt", "no fact of a group named 'sdt'; did you mean 'std'?"),
-        ("pass4", "nearly, prompt_id, pass@K"),
-        ("pass@0", "no fact of a group named 'pass@0'; did you mean 'pass@K'?"),
-        ("solverate", "did you mean 'solve_rate'?"),
-        (
-            "zz",
-            "known: size, scored, unscorable, mean, std, min, max, spread, solve_rate, constant, nearly, prompt_id, pass@K",
-        ),
-    ],
-)
-def test_a_misspelled_fact_is_answered_with_the_right_one(name: str, hint: str) -> None:
+MISSPELLED = """
+sdt       | no fact of a group named 'sdt'; did you mean 'std'?
+pass4     | nearly, prompt_id, pass@K
+pass@0    | no fact of a group named 'pass@0'; did you mean 'pass@K'?
+solverate | did you mean 'solve_rate'?
+zz        | known: size, scored, unscorable, mean, std, min, max, spread, solve_rate, constant, nearly, prompt_id, pass@K
+"""
+
+
+@pytest.mark.parametrize("line", MISSPELLED.strip().splitlines())
+def test_a_misspelled_fact_is_answered_with_the_right_one(line: str) -> None:
+    name, _, hint = line.partition(" | ")
     with pytest.raises(UnknownName) as where:
         grpo_cli.select(table(GROUPS), where=f"{name} > 0.5 and pass@2 >= 0")
     assert str(where.value).endswith(hint)
     with pytest.raises(UnknownName) as by:
-        grpo_cli.select(table(GROUPS), top=1, by=name)
+        grpo_cli.select(table(GROUPS), top=1, by=name.strip())
     assert str(by.value).endswith(hint)
 
 

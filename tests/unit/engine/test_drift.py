@@ -49,22 +49,21 @@ def verdict(checkout: Path, path: str, commit: str = "") -> str:
     return found.verdict.partition(":")[0]
 
 
-PLACES = ("a.py", "a.py:4-6", "a.py:advantage")
+def test_a_place_is_the_same_or_changed_or_gone(checkout: Path) -> None:
+    def verdicts(now: str) -> list[str]:
+        (checkout / "a.py").write_text(now)
+        places = ("a.py", "a.py:4-6", "a.py:advantage")
+        return [verdict(checkout, path).split(",")[0] for path in places]
 
-
-@pytest.mark.parametrize(
-    ("now", "verdicts"),
-    [
-        (FILE, ["same", "same", "same"]),
-        (f"# a head\n{FILE}", ["same", "same", "same"]),  # lines that moved
-        (FILE.replace("r - mean", "(r - mean) / r.std()"), ["changed", "changed", "changed"]),
-        (FILE.replace("    return r\n", "    return -r\n"), ["changed", "same", "same"]),  # elsewhere in the file
-        (FILE.replace("advantage", "credit"), ["changed", "changed", "gone"]),
-    ],
-)
-def test_a_place_is_the_same_or_changed_or_gone(checkout: Path, now: str, verdicts: list[str]) -> None:
-    (checkout / "a.py").write_text(now)
-    assert [verdict(checkout, path).split(",")[0] for path in PLACES] == verdicts
+    assert verdicts(FILE) == ["same", "same", "same"]
+    moved = f"# a head\n{FILE}"
+    assert verdicts(moved) == ["same", "same", "same"]
+    divided = FILE.replace("r - mean", "(r - mean) / r.std()")
+    assert verdicts(divided) == ["changed", "changed", "changed"]
+    elsewhere = FILE.replace("    return r\n", "    return -r\n")
+    assert verdicts(elsewhere) == ["changed", "same", "same"]
+    renamed = FILE.replace("advantage", "credit")
+    assert verdicts(renamed) == ["changed", "changed", "gone"]
 
 
 def test_a_removed_file_is_reported(checkout: Path) -> None:

@@ -49,24 +49,33 @@ def test_a_list_may_hold_whole_numbers_alone(numbers: str) -> None:
     assert computed(f"CASE WHEN 18 * reward in ( {numbers} ) THEN 1 ELSE 0 END") == [0.0, 1.0, 0.0, 1.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("sql", "name"),
-    [
-        ("read_csv('{0}')", "read_csv"), ("READ_PARQUET('http://127.0.0.1:1/x')", "READ_PARQUET"),
-        ("reward + (SELECT 1)", "SELECT"), ("(select x from read_csv('{0}'))", "select"),
-        ("CAST(reward AS INT)", "CAST"), ("reward::int", ":"), ("reward || 'x'", "|"), ("'{0}'", "'"),
-        ("reward -- mean", "--"), ("reward /* mean */", "/*"), ("reward; SELECT 1", ";"), ("UNNEST(reward)", "UNNEST"),
-        ("reward OVER (PARTITION BY mean)", "OVER"), ("prompt_id", "prompt_id"), ("$1", "$"), ("`reward`", "`"),
-    ],
-)  # fmt: skip
-def test_everything_else_is_refused_by_name_before_polars_sees_it(
-    sql: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    secret = Path("secret").absolute()
-    secret.write_text("top secret line\n1\n", encoding="utf-8")
+REFUSED = """
+read_csv('secret') => read_csv
+READ_PARQUET('http://127.0.0.1:1/x') => READ_PARQUET
+reward + (SELECT 1) => SELECT
+(select x from read_csv('secret')) => select
+CAST(reward AS INT) => CAST
+reward::int => :
+reward || 'x' => |
+'secret' => '
+reward -- mean => --
+reward /* mean */ => /*
+reward; SELECT 1 => ;
+UNNEST(reward) => UNNEST
+reward OVER (PARTITION BY mean) => OVER
+prompt_id => prompt_id
+$1 => $
+`reward` => `
+"""
+
+
+@pytest.mark.parametrize("line", REFUSED.strip().splitlines())
+def test_everything_else_is_refused_by_name_before_polars_sees_it(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sql, _, name = line.partition(" => ")
+    Path("secret").write_text("top secret line\n1\n", encoding="utf-8")
     monkeypatch.setattr(pl, "sql_expr", lambda _: pytest.fail("polars has seen it"))
     with pytest.raises((UsageError, UnknownName)) as error:
-        computed(sql.format(secret))
+        computed(sql)
     assert repr(name) in str(error.value)
     assert "top secret" not in str(error.value)
 
