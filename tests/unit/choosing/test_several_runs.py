@@ -22,12 +22,13 @@ FLAGS = "-g prompt_id,step --group-within input"
 
 
 def runs_of(seed: int) -> list[Run]:
-    """Three runs: of some prompts, the rewards in each; some prompts are in some of them only, and some rewards are missing."""
+    """Three runs: of some prompts, the rewards in each; some prompts are in some of them only."""
     draw = random.Random(seed)  # noqa: S311 - of a test
-    return [
-        {f"p{p}": [draw.choice([0.0, 0.0, 0.0, 0.5, 1.0]) for _ in range(4)] for p in range(20) if draw.random() < 0.8}
-        for _ in range(3)
-    ]
+    runs: list[Run] = [{}, {}, {}]
+    for run in runs:
+        for p in draw.sample(range(20), 16):
+            run[f"p{p}"] = draw.choices([0.0, 0.5, 1.0], [3, 1, 1], k=4)
+    return runs
 
 
 def in_file(path: str, run: Run) -> Path:
@@ -54,12 +55,11 @@ def test_prompts_are_chosen_by_the_runs_that_have_and_solve_them(seed: int, case
         in_file(name, run)
     found = counted(runs, bar)
     more = "" if bar == 1 else f"--solved-at {bar}"  # that of --solved-at is the largest reward, here 1
-    for condition in (
-        "solved_runs == 0 and runs == 3", "solved_runs == 0", "solved_runs == runs", "0 < solved_runs < runs",
-    ):  # fmt: skip
-        wanted = {
-            key for key, (seen, solved) in found.items() if holds(condition, {"runs": seen, "solved_runs": solved})
-        }
+    for condition in ("solved_runs == 0 and runs == 3", "solved_runs == runs", "0 < solved_runs < runs"):
+        wanted = set[str]()
+        for key, (seen, solved) in found.items():
+            if holds(condition, {"runs": seen, "solved_runs": solved}):
+                wanted.add(key)
         flags = f"now.jsonl {FLAGS} {more} --against old=0{suffix} --against 1{suffix} --where '{condition}' -o -"
         assert {row["prompt_id"] for row in adv(f"select {flags}").rows} == wanted
         pool = adv(f"export {flags} --to prompts --prompt prompt_id --pool").rows
@@ -68,8 +68,9 @@ def test_prompts_are_chosen_by_the_runs_that_have_and_solve_them(seed: int, case
 
 @pytest.mark.parametrize(("now", "other"), [(".jsonl", ".csv"), (".csv", ".jsonl"), (".parquet", ".csv")])
 def test_digits_of_csv_are_numbers(now: str, other: str) -> None:
-    write(f"now{now}", pl.DataFrame({"prompt_id": [1, 1, 2, 2, 3], "reward": [1, 1, 0, 0, 1]}).to_dicts())
-    write(f"before{other}", pl.DataFrame({"prompt_id": [1, 2], "reward": [1, 0]}).to_dicts())
+    newest = pl.read_csv(b"prompt_id,reward\n1,1\n1,1\n2,0\n2,0\n3,1\n")
+    write(f"now{now}", newest.to_dicts())
+    write(f"before{other}", [{"prompt_id": 1, "reward": 1}, {"prompt_id": 2, "reward": 0}])
 
     def kept(condition: str) -> set[str]:
         line = f"select now{now} --against before{other} --against old=now{now} -o out.jsonl --force --where"

@@ -30,10 +30,9 @@ ALWAYS = [{"prompt_id": "z", "reward": reward, "response": "same", "length": 2} 
 
 def shortest(rows: list[Row], bar: float, most: int) -> list[int]:
     """The rows that are kept, by loops: of each group the shortest that are solved, the first in the file of equals."""
-    kept = []
-    for key in {row["prompt_id"] for row in rows}:
-        of_group = [at for at, row in enumerate(rows) if row["prompt_id"] == key]
-        solved = [at for at in of_group if (rows[at]["reward"] or 0) >= bar]
+    kept = list[int]()
+    for key in "abcz":
+        solved = [at for at, row in enumerate(rows) if row["prompt_id"] == key and (row["reward"] or 0) >= bar]
         kept += sorted(solved, key=lambda at: rows[at]["length"])[:most]
     return sorted(kept)
 
@@ -44,15 +43,16 @@ def shortest(rows: list[Row], bar: float, most: int) -> list[int]:
 @examples(15)
 def test_the_shortest_that_are_solved_are_kept(by: str, solved_at: float | None, drawn: list[Row], most: int) -> None:
     rows = [*drawn, *ALWAYS]
-    frame = pl.DataFrame([{**row, "at": at, "prompt": "p" + row["prompt_id"]} for at, row in enumerate(rows)])
+    frame = pl.DataFrame(rows).with_columns(prompt="prompt_id").with_row_index("at")
     if by == "response":
         frame = frame.drop("length")
         rows = [{**row, "length": len(row["response"])} for row in rows]
     wanted = shortest(rows, solved_at or 1.0, most)
     options: Any = {"pick": "shortest", "per_group": most, "solved_at": solved_at, "group": "prompt_id"}
-    assert grpo_cli.select(frame, missing="exclude", **options).frame["at"].to_list() == wanted
+    selected = grpo_cli.select(frame, missing="exclude", **options).frame
+    assert selected["at"].to_list() == wanted
     found = grpo_cli.export(frame, "sft", keep_duplicates=True, missing="exclude", **options).frame
-    assert found["completion"].to_list() == [rows[at]["response"] for at in wanted]
+    assert found["completion"].to_list() == frame["response"].gather(wanted).to_list()
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".csv"])
