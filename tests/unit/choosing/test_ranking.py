@@ -100,7 +100,6 @@ MEANINGLESS = """
 {"top_p": 0.9, "top_p_slack": -1.0} | cannot be -1.0; it takes 0 or more
 {"limit": 1, "top_p_slack": 0.01}   | top_p_slack is part of top_p; add top_p=P
 {"limit": 1, "by": "mean"}          | by is the order for top
-{}                                  | nothing says what to keep
 """
 
 

@@ -115,14 +115,6 @@ def test_the_best_or_worst_solved_can_be_taken() -> None:
     assert min(kept) >= sorted(solved.values(), reverse=True)[2]
 
 
-def test_counts_and_runs_belong_together() -> None:
-    path = in_file("x.jsonl", runs_of(0)[0])
-    with pytest.raises(UsageError, match="no fact of a group named 'solved_runs'; known: "):
-        grpo_cli.select(str(path), group="prompt_id,step", where="solved_runs == 0")
-    with pytest.raises(UsageError, match=r"against counts runs, and .* name neither runs nor solved_runs"):
-        grpo_cli.select(str(path), group="prompt_id,step", where="mean > 0", against=["x.jsonl"])
-
-
 def test_runs_without_a_common_prompt_and_standard_input_twice_are_refused() -> None:
     now = '{"prompt_id": "a0", "step": 0, "reward": 0}\n{"prompt_id": "a0", "step": 0, "reward": 1}\n'
     Path("a.jsonl").write_text(now)

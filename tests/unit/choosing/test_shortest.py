@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import grpo_cli
-from grpo_cli.errors import DataError, UsageError
+from grpo_cli.errors import UsageError
 from tests.support.command import adv
 from tests.support.drawn import examples
 from tests.support.jobs import rows_of, write
@@ -92,13 +92,6 @@ def test_conversations_have_a_length_too() -> None:
 {"prompt_id": "a", "reward": 1, "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "short"}]}
 """)
     assert grpo_cli.export(frame, "sft", pick="shortest").frame["messages"][0].to_list()[1]["content"] == "short"
-
-
-def test_without_a_length_and_a_text_it_is_refused() -> None:
-    frame = pl.DataFrame({"prompt_id": ["a", "a"], "reward": [1, 0]})
-    needs = "pick shortest needs the length of each response; name its column with length_column"
-    with pytest.raises(DataError, match=needs):
-        grpo_cli.select(frame, per_group=1, pick="shortest")
 
 
 def test_nothing_is_solved_where_no_reward_is_known() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip
-from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.options.config import with_config
 from grpo_cli.options.resolve import normalized, plan_of, settings
 from grpo_cli.options.table import COMMANDS, OPTIONS, PAIRS, PROMPTS, SFT, WEIGHTS
@@ -375,17 +375,6 @@ def test_a_wrong_type_in_a_file_is_refused_with_the_name_of_both(text: str) -> N
     name = text.partition(" =")[0]
     with pytest.raises(UsageError, match=rf"^{name} in c\.toml cannot be"):
         with_config({"config": "c.toml"})
-
-
-def test_a_file_that_is_missing_or_not_toml_is_named() -> None:
-    with pytest.raises(DataError, match=r"no\.toml: no such file"):
-        with_config({"config": "no.toml"})
-    with pytest.raises(DataError, match="is a directory"):
-        with_config({"config": "."})
-    for content in (b"epsilon = ", b"\xff\xfe", b"a = 1\na = 2"):
-        Path("bad.toml").write_bytes(content)
-        with pytest.raises(DataError, match=r"bad\.toml: not TOML"):
-            with_config({"config": "bad.toml"})
 
 
 MALFORMED = """

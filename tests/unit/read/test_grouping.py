@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import grpo_cli
 from grpo_cli.engine.column_stats import PIECE
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import DataError, UsageError
+from grpo_cli.errors import DataError
 from grpo_cli.read import group_keys
 from grpo_cli.read.checks import repeats
 from grpo_cli.read.columns import read_columns
@@ -322,12 +322,6 @@ def test_blocks_of_a_frame_without_a_key() -> None:
     assert result.groups["size"].to_list() == [2, 2]
     kept = grpo_cli.advantages(rows, method="dr-grpo", group_size=2, partial="keep")
     assert kept.to_list() == [-0.5, 0.5, 1.0, -1.0, 0.0]
-
-
-@pytest.mark.parametrize("size", [0, -2])
-def test_a_block_has_at_least_one_row(size: int) -> None:
-    with pytest.raises(UsageError, match="group_size takes 1 or more"):
-        grpo_cli.advantages(frame([0.0, 1.0]), group_size=size)
 
 
 def test_an_expected_size_is_only_checked_on_the_groups_or_the_blocks_that_stay() -> None:

@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.errors import UsageError
 from tests.support.command import adv
 from tests.support.jobs import look, near, refused, write
 from tests.support.schema_files import WRITERS
@@ -129,36 +128,6 @@ def test_a_judge_that_failed_is_no_rollout_even_where_failed_rows_vote() -> None
 # --- marks that say nothing ----------------------------------------------------------------------------------------
 
 
-UNCLEAR = """
-["timeout", "true", "", "x"] | timeout, true, empty, ...
-[2, 0, 1, 0]                 | 2, 0, 1
-[0.5, 0.0, 0.0, 0.0]         | 0.5, 0
-[2, null, 3, null]           | 2, empty, 3
-"""
-
-
-@pytest.mark.parametrize(("marks", "shown"), lines(UNCLEAR))
-def test_what_is_neither_true_nor_false_is_refused_with_three_values(marks: str, shown: str) -> None:
-    assert refused(in_file(marks), left_out_column="mark") == (
-        f"mark is neither true nor false in every row ({shown}); "
-        "--left-out-column mark=VALUE names the value that marks a row"
-    )
-
-
-ALL_MARKED = """
-[1, 1]     | mark   | mark in every row (1)
-["a", "b"] | mark   | mark in every row (a, b)
-[0, 0]     | mark=0 | mark is 0 in every row (0)
-"""
-
-
-@pytest.mark.parametrize(("marks", "flag", "said"), lines(ALL_MARKED))
-def test_a_mark_of_every_row_is_refused(marks: str, flag: str, said: str) -> None:
-    assert refused(in_file(marks), masked_column=flag) == (
-        f"--masked-column: {said}; --masked-column mark=VALUE names the value that marks a row"
-    )
-
-
 def test_in_a_stream_all_rows_of_a_block_may_be_marked() -> None:
     rows = """\
 {"prompt_id":"a","reward":0,"bad":1}
@@ -178,18 +147,6 @@ def test_a_value_that_no_row_has_is_named() -> None:
 
 def test_a_mark_that_is_false_in_every_row_is_no_mistake() -> None:
     assert look(in_file("[false, false]"), masked_column="mark").facts["warnings"] == []
-
-
-@pytest.mark.parametrize("rule", ["vote", "exclude"])
-def test_how_masked_rows_count_says_nothing_where_none_are_masked(rule: str) -> None:
-    with pytest.raises(UsageError, match="--masked-rows says how masked rows count, and nothing marks any"):
-        look(in_file("[1, 0]"), masked_rows=rule)
-
-
-def test_a_mark_needs_a_column_that_is_there() -> None:
-    assert "no column 'marks'; did you mean 'mark'" in refused(in_file("[1, 0]"), masked_column="marks")
-    with pytest.raises(UsageError, match="--masked-column '=1' names no column"):
-        look(in_file("[1, 0]"), masked_column="=1")
 
 
 # --- flags and schemas ---------------------------------------------------------------------------------------------
