@@ -2,7 +2,7 @@
 
     ORACLES["grpo"](rows)                                        the method's own defaults
     ORACLES["grpo"](rows, scale="batch", epsilon=1e-4, ddof=0)   another divisor
-    ORACLES["unlikeliness"](rows, **{"shape.rank.penalty": 0.2}) a dotted parameter
+    ORACLES["gigpo"](rows, omega=0.5, gamma=0.5)                 parameters of the method
 
 Notation: r reward; n, m, s rows, mean and std of the group; N, M, S the same over the batch; L length.
 Every reward is finite. Lists run parallel to the rows they were made from.
@@ -11,12 +11,14 @@ Every reward is finite. Lists run parallel to the rows they were made from.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import wraps
-from itertools import combinations
+from itertools import chain, combinations
+from operator import mul
 from typing import TypeAlias
 
 from tests.support.battery import Row, Rows
@@ -48,15 +50,14 @@ UNDIVIDED = Divisor()
 
 
 def oracle(name: str, scale: str = "none", epsilon: float = 1e-6, ddof: int = 1) -> Callable[[Oracle], Oracle]:
-    """Register an oracle with the defaults of its divisor; dots in parameter names become underscores."""
+    """Register an oracle with the defaults of its divisor."""
 
     def register(method: Oracle) -> Oracle:
         @wraps(method)
         def with_defaults(
             rows: Rows, *, scale: str = scale, epsilon: float = epsilon, ddof: int = ddof, **params: object
         ) -> Values:
-            plain = {key.replace(".", "_"): value for key, value in params.items()}
-            return method(rows, Divisor(scale, epsilon, ddof), **plain)
+            return method(rows, Divisor(scale, epsilon, ddof), **params)
 
         ORACLES[name] = with_defaults
         return method
@@ -78,8 +79,9 @@ def centre(xs: Values, weights: Values | None = None) -> Values:
     """Return x - (weighted) mean for every x."""
     # Shifting by the first value keeps offsets of 1e9 exact and makes constants exactly 0.
     shifted = [x - xs[0] for x in xs]
-    counts = [1.0] * len(xs) if weights is None else weights
-    middle = divide(math.fsum(w * x for w, x in zip(counts, shifted, strict=True)), math.fsum(counts))
+    counts = weights or [1.0] * len(xs)
+    total = math.fsum(map(mul, counts, shifted))
+    middle = divide(total, math.fsum(counts))
     return [x - middle for x in shifted]
 
 
@@ -121,16 +123,18 @@ def whiten(xs: Values, weights: Values) -> Values:
         return []
     centred = centre(xs, weights)
     total = math.fsum(weights)
-    squares = math.fsum(w * d * d for w, d in zip(weights, centred, strict=True))
-    var1 = squares / (total - 1) if total > 1 else 0.0
-    return [d / math.sqrt(var1 + 1e-8) for d in centred]
+    squares = [d * d for d in centred]
+    var1 = math.fsum(map(mul, weights, squares)) / (total - 1) if total > 1 else 0.0
+    below = math.sqrt(var1 + 1e-8)
+    return [d / below for d in centred]
 
 
 def log_mean_exp(xs: Values, tau: float) -> float:
     """Return tau ln mean exp(x/tau)."""
     # The factor exp(top/tau) is taken out, so that nothing overflows.
     top = max(xs)
-    return top + tau * math.log(math.fsum(math.exp((x - top) / tau) for x in xs) / len(xs))
+    total = math.fsum(math.exp((x - top) / tau) for x in xs)
+    return top + tau * math.log(total / len(xs))
 
 
 def choose(n: int, k: int) -> int:
@@ -144,6 +148,11 @@ def choose(n: int, k: int) -> int:
 def rewards(rows: Rows) -> Values:
     """Return the reward column."""
     return [row.reward for row in rows]
+
+
+def with_rewards(rows: Rows, values: Values) -> list[Row]:
+    """Return the rows with other rewards."""
+    return [replace(row, reward=value) for row, value in zip(rows, values, strict=True)]
 
 
 def lengths(rows: Rows) -> Values:
@@ -164,9 +173,19 @@ def batches(rows: Rows) -> list[list[int]]:
     return split(rows, lambda row: row.batch)
 
 
+def states(rows: Rows) -> list[list[int]]:
+    """Split into rows of a group that are in one state."""
+    return split(rows, lambda row: (row.batch, row.group, row.state))
+
+
 def groups(rows: Rows) -> list[list[int]]:
     """Split into groups; a group lies inside one batch."""
     return split(rows, lambda row: (row.batch, row.group))
+
+
+def of_parts(rows: Rows) -> list[Values]:
+    """Return the rewards of each group."""
+    return [[rows[place].reward for place in places] for places in groups(rows)]
 
 
 def rollouts(rows: Rows) -> list[list[int]]:
@@ -178,7 +197,8 @@ def in_parts(rows: Rows, parts: Iterable[Sequence[int]], function: OfRows) -> Va
     """Apply the function to every part and put its values back in the places of the rows."""
     out = [math.nan] * len(rows)
     for places in parts:
-        for place, value in zip(places, function([rows[p] for p in places]), strict=True):
+        values = function([rows[p] for p in places])
+        for place, value in zip(places, values, strict=True):
             out[place] = value
     return out
 
@@ -187,13 +207,11 @@ def in_groups(rows: Rows, by: Divisor, numerators: OfRows, *, constant: bool = T
     """Divide the numerators of each group; 0 where n = 1 and (with `constant`) where all r are equal."""
 
     def of_batch(batch: Rows) -> Values:
-        batch_divisor = by.of(rewards(batch)) if by.scale == "batch" else 1.0
-
         def of_group(group: Rows) -> Values:
             r = rewards(group)
             if len(r) == 1 or (constant and max(r) == min(r)):
                 return [0.0] * len(r)
-            divisor = batch_divisor if by.scale == "batch" else by.of(r)
+            divisor = by.of(rewards(batch) if by.scale == "batch" else r)
             return [divide(x, divisor) for x in numerators(group)]
 
         return in_parts(batch, groups(batch), of_group)
@@ -285,7 +303,8 @@ def nsr(rows: Rows, _by: Divisor) -> Values:
 @oracle("w-reinforce")
 def w_reinforce(rows: Rows, _by: Divisor, *, weight: float = 0.1) -> Values:
     """Return weight r where r = 1, r - 1 where r = 0, else r."""
-    return [weight * r if r == 1 else r - 1 if r == 0 else r for r in rewards(rows)]
+    known = {1.0: weight, 0.0: -1.0}
+    return [known.get(r, r) for r in rewards(rows)]
 
 
 @in_each(batches, "reinforce++")
@@ -343,11 +362,12 @@ def one_sided(r: Values, by: Divisor) -> Values:
 @in_each(batches, "clipped-pnorm")
 def clipped_pnorm(batch: Rows, _by: Divisor, *, floor: float = 0.125) -> Values:
     """Return (r - m)/max(m, floor)/n of the batch's first group."""
-    first = sum(row.group == batch[0].group for row in batch)
+    first, *_ = groups(batch)
 
     def of_group(group: Rows) -> Values:
-        m = mean(rewards(group))
-        return [x / max(m, floor) / first for x in centre(rewards(group))]
+        r = rewards(group)
+        below = max(mean(r), floor) * len(first)
+        return [x / below for x in centre(r)]
 
     return in_groups(batch, UNDIVIDED, of_group)
 
@@ -359,17 +379,16 @@ def a_grae(batch: Rows, by: Divisor) -> Values:
     d = a/(2 (sqrt(m) + epsilon)), h = a/(2 (1 - sqrt(m) + epsilon)), a = (r - m)/(s + 1e-6), M = mean of the m,
     which are 0 where n = 1.
     """
-    std_of = Divisor(by.scale, 1e-6, by.ddof)
-    parts = [[batch[p].reward for p in places] for places in groups(batch)]
-    overall = math.fsum(mean(part) if len(part) > 1 else 0.0 for part in parts) / len(parts)
+    parts = of_parts(batch)
+    overall = math.fsum(mean(part) for part in parts if len(part) > 1) / len(parts)
 
     def of_group(group: Rows) -> Values:
-        r = rewards(group)
-        a = [x / std_of.of(r) for x in centre(r)]
-        d = [0.5 * x / (root(mean(r)) + by.epsilon) for x in a]
-        h = [0.5 * x / (1 - root(mean(r)) + by.epsilon) for x in a]
-        mixed = [(1 - overall) * y + overall * x for x, y in zip(d, h, strict=True)]
-        return [x * min(1.0, overall) if x > 0 else x for x in mixed]
+        root_m = root(mean(rewards(group)))
+        of_d = 2 * (root_m + by.epsilon)
+        of_h = 2 * (1 - root_m + by.epsilon)
+        factor = (1 - overall) / of_h + overall / of_d
+        values = [factor * a for a in minus_group_mean(group, Divisor(by.scale))]
+        return [x * min(1.0, overall) if x > 0 else x for x in values]
 
     return in_groups(batch, UNDIVIDED, of_group, constant=False)
 
@@ -377,16 +396,19 @@ def a_grae(batch: Rows, by: Divisor) -> Values:
 @oracle("gdpo", "group")
 def gdpo(rows: Rows, by: Divisor, *, weights: Sequence[float] = ()) -> Values:
     """Return (x - M(x))/sqrt(var1(x) + 1e-8), x = sum w_k (r_k - m_k)/(s_k + epsilon) over non-missing k."""
-    columns = [row.rewards or (row.reward,) for row in rows]
-    terms: list[Values] = [[] for _ in rows]
-    for k in range(max(map(len, columns), default=0)):
+    sums = [0.0] * len(rows)
+    for k in range(max((len(row.rewards) for row in rows), default=0) or 1):
         weight = weights[k] if weights else 1.0
-        cells = [column[k] if k < len(column) else None for column in columns]
-        there = [place for place, cell in enumerate(cells) if cell is not None]
-        column = [replace(rows[place], reward=cell) for place, cell in enumerate(cells) if cell is not None]
+        there = []
+        column = []
+        for place, row in enumerate(rows):
+            cell = dict(enumerate(row.rewards or (row.reward,))).get(k)
+            if cell is not None:
+                there.append(place)
+                column.append(replace(row, reward=cell))
         for place, z in zip(there, minus_group_mean(column, by), strict=True):
-            terms[place].append(weight * z)
-    x = [replace(row, reward=math.fsum(term)) for row, term in zip(rows, terms, strict=True)]
+            sums[place] += weight * z
+    x = with_rewards(rows, sums)
     return in_parts(x, batches(x), lambda batch: whiten(rewards(batch), [1.0] * len(batch)))
 
 
@@ -399,7 +421,8 @@ def opo(rows: Rows, by: Divisor) -> Values:
 @in_each(batches, "gpg")
 def gpg(batch: Rows, _by: Divisor, *, f_norm: float = 1.0) -> Values:
     """Return alpha (r - m)/f_norm, alpha = N / max(1, number of nonzero rewards in the batch)."""
-    alpha = len(batch) / max(1, sum(r != 0 for r in rewards(batch)))
+    nonzero = sum(r != 0 for r in rewards(batch))
+    alpha = len(batch) / max(1, nonzero)
     return [alpha * x / f_norm for x in minus_group_mean(batch, UNDIVIDED)]
 
 
@@ -412,7 +435,8 @@ def asymre(r: Values, _by: Divisor, *, shift: float = -0.1) -> Values:
 @in_each_group("quantile", "group")
 def quantile(r: Values, _by: Divisor, *, level: float = 0.4) -> Values:
     """Return r - Q, Q = the smallest reward such that a share `level` of the group's rewards is <= Q."""
-    q = min(x for x in r if sum(y <= x for y in r) / len(r) >= level)
+    ranked = sorted(r)
+    q = min(x for x in r if bisect_right(ranked, x) / len(r) >= level)
     return [x - q for x in r]
 
 
@@ -445,27 +469,30 @@ def opmd(r: Values, _by: Divisor, *, baseline: str = "mean", tau: float = 1.0) -
 @in_each_group("entropic")
 def entropic(r: Values, _by: Divisor, *, beta: float = 2.0) -> Values:
     """Return e/(mean e of the others + 1e-12) - 1, e = exp(beta (r - max r))."""
-    e = [math.exp(beta * (x - max(r))) for x in r]
-    return [e_i / (math.fsum(others(e, i)) / (len(e) - 1) + 1e-12) - 1 for i, e_i in enumerate(e)]
+    top = max(r)
+    e = [math.exp(beta * (x - top)) for x in r]
+    means = [math.fsum(others(e, i)) / (len(e) - 1) for i in range(len(e))]
+    return [x / (m + 1e-12) - 1 for x, m in zip(e, means, strict=True)]
 
 
 def divergence(r: Values, beta: float) -> float:
     """Return KL(softmax(beta r) || uniform) = ln n + sum p ln p."""
     logits = [beta * (x - max(r)) for x in r]
     log_total = math.log(math.fsum(map(math.exp, logits)))
-    return math.log(len(r)) + math.fsum(math.exp(z - log_total) * (z - log_total) for z in logits)
+    log_ps = [z - log_total for z in logits]
+    return math.log(len(r)) + math.fsum(math.exp(z) * z for z in log_ps)
 
 
 @in_each_group("entropic-adaptive")
-def entropic_adaptive(r: Values, by: Divisor, *, delta: float = math.log(2), beta_max: float = 1e6) -> Values:
-    """As entropic, with beta per group such that KL(softmax(beta r) || uniform) = delta."""
+def entropic_adaptive(r: Values, by: Divisor) -> Values:
+    """As entropic, with beta per group such that KL(softmax(beta r) || uniform) = ln 2."""
     low = 0.0
     high = 1.0
-    while divergence(r, high) < delta and high < beta_max:
+    while divergence(r, high) < math.log(2) and high < 1e6:
         high *= 2
     for _ in range(60):
         middle = (low + high) / 2
-        if divergence(r, middle) < delta:
+        if divergence(r, middle) < math.log(2):
             low = middle
         else:
             high = middle
@@ -508,38 +535,44 @@ def passk(r: Values, by: Divisor, *, k: int = 2) -> Values:
 
 
 @in_each(groups, "passk-or-rate")
-def passk_or_rate(group: Rows, _by: Divisor, *, k: int = 4, epsilon: float = 1e-6) -> Values:
+def passk_or_rate(group: Rows, by: Divisor, *, k: int = 4) -> Values:
     """Return the advantage that sets of k rows give a success (r > 0.5) and a failure; below k rows the solve rate."""
     hits = [r > 0.5 for r in rewards(group)]
     n = len(hits)
     c = sum(hits)
     if c == 0:
-        return [-1 / epsilon] * n
-    fail = Fraction(choose(n - c, k), choose(n, k)) if n >= k else Fraction(n - c, n)
-    lost = Fraction(choose(n - c - 1, k - 1), choose(n - 1, k - 1)) if n >= k and c < n else Fraction(0)
-    sg = math.sqrt((1 - fail) * fail) + epsilon
-    return [float(fail) / sg if hit else float(fail - lost) / sg for hit in hits]
+        return [-1 / by.epsilon] * n
+    fail = Fraction(n - c, n)
+    lost = Fraction(0)
+    if n >= k:
+        fail = Fraction(choose(n - c, k), choose(n, k))
+        lost = Fraction(choose(n - c - 1, k - 1), choose(n - 1, k - 1))
+    sg = math.sqrt((1 - fail) * fail) + by.epsilon
+    return [float(fail if hit else fail - lost) / sg for hit in hits]
 
 
 @in_each_group("max-at-k")
 def max_at_k(r: Values, _by: Divisor, *, k: int = 2) -> Values:
     """Return u - mean u, u_i = the largest r of each set of k rows with i in it, added up over C(n, k)."""
-    exact = [Fraction(x) for x in r]
     n = len(r)
-    size = min(k, len(r))
-    sets = list(combinations(range(n), size))
-    worth = [
-        sum(max(exact[j] for j in chosen) for chosen in sets if i in chosen) / Fraction(len(sets)) for i in range(n)
-    ]
-    # Which of equal rewards is the largest of a set does not matter here: the largest value is counted.
-    return [float(u - sum(worth) / n) for u in worth]
+    sets = list(combinations(range(n), min(k, n)))
+    worth = [Fraction(0)] * n
+    for chosen in sets:
+        # Which of equal rewards is the largest of a set does not matter here: the largest value is counted.
+        largest = Fraction(max(r[i] for i in chosen)) / len(sets)
+        for i in chosen:
+            worth[i] += largest
+    middle = sum(worth) / n
+    return [float(u - middle) for u in worth]
 
 
 @in_each_group("passk-best", "group")
 def passk_best(r: Values, _by: Divisor) -> Values:
     """Return r_max - r_second for the first row with the largest r, others 0."""
     best = r.index(max(r))
-    return [r[best] - max(others(r, best)) if i == best else 0.0 for i in range(len(r))]
+    out = [0.0] * len(r)
+    out[best] = r[best] - max(others(r, best))
+    return out
 
 
 @in_each_group("pkpo", constant=False)
@@ -550,8 +583,8 @@ def pkpo(r: Values, _by: Divisor, *, k: int = 2) -> Values:
     c = sum(q)
     if n < k:
         return [math.nan] * n
-    w = [Fraction(x * choose(n - c, k - 1), choose(n - 1, k - 1)) for x in q]
-    return [float((n * x - sum(w)) / (n - 1)) for x in w]
+    share = Fraction(choose(n - c, k - 1), choose(n - 1, k - 1))
+    return [float((n * x - c) * share / (n - 1)) for x in q]
 
 
 def in_binary_groups(rows: Rows, of_counts: Callable[[int, int, bool], Fraction]) -> Values:
@@ -559,7 +592,8 @@ def in_binary_groups(rows: Rows, of_counts: Callable[[int, int, bool], Fraction]
 
     def of_group(group: Rows) -> Values:
         right = [r > 0.5 for r in rewards(group)]
-        return [float(of_counts(len(right), right.count(False), one)) for one in right]
+        f = right.count(False)
+        return [float(of_counts(len(right), f, one)) for one in right]
 
     return in_groups(rows, UNDIVIDED, of_group, constant=False)
 
@@ -568,7 +602,8 @@ def in_binary_groups(rows: Rows, of_counts: Callable[[int, int, bool], Fraction]
 def ngrpo(r: Values, _by: Divisor) -> Values:
     """Return (r - mean)/(std + 1e-6) of the group's rewards and a 1."""
     with_best = [*r, 1.0]
-    return [minus_mean(x, with_best) / (std(with_best, 1) + 1e-6) for x in r]
+    below = std(with_best, 1) + 1e-6
+    return [minus_mean(x, with_best) / below for x in r]
 
 
 @oracle("vr-cond")
@@ -627,8 +662,11 @@ def oversample_subset(rows: Rows, _by: Divisor, *, order: int = 16) -> Values:
 
     def of_counts(n: int, f: int, right: bool) -> Fraction:  # noqa: FBT001
         size = min(order, n)
-        sets = [Fraction(choose(n - f - 1, k - 1) * choose(f, size - k), k) for k in range(1, size + 1)]
-        return sum(sets, Fraction(0)) / choose(n, size) * right - Fraction(1, n)
+        total = Fraction(0)
+        for k in range(1, size + 1):
+            sets = choose(n - f - 1, k - 1) * choose(f, size - k)
+            total += Fraction(sets, k * choose(n, size))
+        return total * right - Fraction(1, n)
 
     return in_binary_groups(rows, of_counts)
 
@@ -636,64 +674,48 @@ def oversample_subset(rows: Rows, _by: Divisor, *, order: int = 16) -> Values:
 # ------------------------------------------------------------------------------------ shaped rewards
 
 
-def rank_shaped(group: Rows, penalty: float) -> Values:
-    """Return r' = r (1 - penalty rank/n), rank 0..n-1 ascending by logprob, ties in row order."""
+def rank_shaped(group: Rows) -> Values:
+    """Return r' = r (1 - 0.25 rank/n), rank 0..n-1 ascending by logprob, ties in row order."""
     order = sorted(range(len(group)), key=lambda i: group[i].logprob)
-    ranks = {place: rank for rank, place in enumerate(order)}
-    return [row.reward * (1 - penalty * ranks[i] / len(group)) for i, row in enumerate(group)]
+    out = rewards(group)
+    for rank, place in enumerate(order):
+        out[place] *= 1 - 0.25 * rank / len(group)
+    return out
 
 
 @oracle("rank-penalty", "group")
-def rank_penalty(rows: Rows, by: Divisor, *, shape_rank_penalty: float = 0.25) -> Values:
+def rank_penalty(rows: Rows, by: Divisor) -> Values:
     """Return (r - mean r')/(s(r') + epsilon)."""
 
     def of_group(group: Rows) -> Values:
-        shaped = rank_shaped(group, shape_rank_penalty)
-        return [divide(minus_mean(r, shaped), by.of(shaped)) for r in rewards(group)]
+        shaped = rank_shaped(group)
+        below = by.of(shaped)
+        return [divide(minus_mean(r, shaped), below) for r in rewards(group)]
 
     return in_groups(rows, UNDIVIDED, of_group, constant=False)
 
 
 @oracle("unlikeliness", "group")
-def unlikeliness(rows: Rows, by: Divisor, *, shape_rank_penalty: float = 0.25) -> Values:
+def unlikeliness(rows: Rows, by: Divisor) -> Values:
     """Return (r' - mean r')/(s(r') + epsilon)."""
-    shaped = in_parts(rows, groups(rows), lambda group: rank_shaped(group, shape_rank_penalty))
-    return minus_group_mean([replace(row, reward=x) for row, x in zip(rows, shaped, strict=True)], by)
+    shaped = in_parts(rows, groups(rows), rank_shaped)
+    return minus_group_mean(with_rewards(rows, shaped), by)
 
 
 @oracle("length-penalty")
-def length_penalty(
-    rows: Rows,
-    by: Divisor,
-    *,
-    shape_length_output: float = 0.25,
-    shape_length_input: float = 0.1,
-    shape_length_turns: float = 0.1,
-) -> Values:
-    """Return r' - mean r', r' = r - m p, p = output L/max L + input in/max in + turns turns/max turns."""
+def length_penalty(rows: Rows, by: Divisor) -> Values:
+    """Return (r' - mean r')/(s(r') + epsilon), r' = r - m (0.25 L/max L + 0.1 in/max in + 0.1 turns/max turns)."""
 
-    def of_group(group: Rows) -> Values:
-        p = [0.0] * len(group)
-        inputs = [float(row.input_length) for row in group]
-        turns = [float(row.turns) for row in group]
-        weights = shape_length_output, shape_length_input, shape_length_turns
-        for weight, column in zip(weights, (lengths(group), inputs, turns), strict=True):
-            most = max(1.0, *column)
-            p = [x + weight * y / most for x, y in zip(p, column, strict=True)]
-        r = rewards(group)
-        m = mean(r)
-        return centre([x - m * y for x, y in zip(r, p, strict=True)])
+    def shaped(group: Rows) -> Values:
+        out = rewards(group)
+        m = mean(out)
+        for name, weight in (("length", 0.25), ("input_length", 0.1), ("turns", 0.1)):
+            column = [getattr(row, name) for row in group]
+            most = max(1, *column)
+            out = [x - m * weight * y / most for x, y in zip(out, column, strict=True)]
+        return out
 
-    residual = in_groups(rows, Divisor("none"), of_group, constant=False)
-    if by.scale == "none":
-        return residual
-    # What divides is the std of the penalised rewards, which is that of their residuals.
-    scaled = list(residual)
-    for places in groups(rows):
-        sd = std([residual[p] for p in places], by.ddof) if len(places) > 1 else 1.0
-        for p in places:
-            scaled[p] = residual[p] / (sd + by.epsilon)
-    return scaled
+    return minus_group_mean(with_rewards(rows, in_parts(rows, groups(rows), shaped)), by)
 
 
 # ------------------------------------------------------------------------------ other groups of the batch
@@ -703,25 +725,19 @@ def stein(rows: Rows, epsilon: float, *, leave_own_out: bool) -> Values:
     """Return r - b, b = (1 - l) mean of the others + l M', l = v/(v + s + epsilon)."""
 
     def of_batch(batch: Rows) -> Values:
-        parts = [[batch[p].reward for p in places] for places in groups(batch)]
-
-        def of_group(r: Values, pool: list[Values]) -> Values:
-            if len(r) == 1:
-                return [0.0]
+        def of_group(group: Rows) -> Values:
+            pool = of_parts([row for row in batch if row.group != group[0].group or not leave_own_out])
             if not pool:
-                return [math.nan] * len(r)
-            big_m = math.fsum(x for part in pool for x in part) / sum(map(len, pool))
+                return [math.nan] * len(group)
+            every = [*chain(*pool)]
+            big_m = math.fsum(every) / len(every)
             v = math.fsum(variance(part, 1) / len(part) for part in pool) / len(pool)
             s = variance([mean(part) for part in pool], 0)
             shrink = divide(v, v + s + epsilon)
+            r = rewards(group)
             return [(1 - shrink) * x + shrink * (y - big_m) for x, y in zip(minus_others(r), r, strict=True)]
 
-        out = [math.nan] * len(batch)
-        for g, places in enumerate(groups(batch)):
-            pool = parts[:g] + parts[g + 1 :] if leave_own_out else parts
-            for place, value in zip(places, of_group(parts[g], pool), strict=True):
-                out[place] = value
-        return out
+        return in_groups(batch, UNDIVIDED, of_group, constant=False)
 
     return in_parts(rows, batches(rows), of_batch)
 
@@ -757,21 +773,18 @@ def bnpo(batch: Rows, _by: Divisor, **bounds: float) -> Values:
     # By name from a dict, since min and max as parameters would hide the builtins.
     low = bounds.get("min", 0.0)
     high = bounds.get("max", 1.0)
-    x = [replace(row, reward=(row.reward - low) / (high - low)) for row in batch]
+    x = with_rewards(batch, [(r - low) / (high - low) for r in rewards(batch)])
     # From the means of the rewards: those of x, rounded row by row, may differ between groups of one rate.
-    ps: Values = []
-    for places in groups(batch):
-        middle = mean([batch[i].reward for i in places])
-        ps.append((middle - low) / (high - low) if len(places) > 1 else 0.0)
+    ps = [(mean(part) - low) / (high - low) if len(part) > 1 else 0.0 for part in of_parts(batch)]
     pm = mean(ps)
     pv = variance(ps, 1)
-    if pv == 0:
-        return in_groups(x, UNDIVIDED, lambda group: [math.nan] * len(group), constant=False)
-    c = pm * (1 - pm) / pv - 1
-    alpha = max(1.0, 1 + c * pm / 3)
-    beta = max(1.0, 1 + c * (1 - pm) / 3)
+    c = pm * (1 - pm) / pv - 1 if pv else math.nan
 
     def of_group(group: Rows) -> Values:
+        if not pv:
+            return [math.nan] * len(group)
+        alpha = max(1.0, 1 + c * pm / 3)
+        beta = max(1.0, 1 + c * (1 - pm) / 3)
         weight = inverse_beta_pdf(mean(rewards(group)), alpha, beta)
         return [weight * d for d in centre(rewards(group))]
 
@@ -857,9 +870,10 @@ def spo(rows: Rows, by: Divisor, *, rho: float = 0.96, prior: float = 0.5) -> Va
 def step_wise(rows: Rows, by: Divisor) -> Values:
     """Return (r - m)/(s + epsilon) over the last rows of the rollouts, copied to their other rows."""
     runs = rollouts(rows)
+    values = minus_group_mean([rows[run[-1]] for run in runs], by)
     out = [math.nan] * len(rows)
-    for places, value in zip(runs, minus_group_mean([rows[run[-1]] for run in runs], by), strict=True):
-        for place in places:
+    for run, value in zip(runs, values, strict=True):
+        for place in run:
             out[place] = value
     return out
 
@@ -877,48 +891,15 @@ def returns_to_go(rows: Rows, gamma: float) -> Values:
 
 
 @oracle("gigpo")
-def gigpo(rows: Rows, by: Divisor, *, omega: float = 1.0, gamma: float = 0.95, count: str = "rollouts") -> Values:
+def gigpo(rows: Rows, by: Divisor, *, omega: float = 1.0, gamma: float = 0.95) -> Values:
     """Return (r - mean r of the rollouts) + omega (G - mean G of the rows in the same state)."""
-
-    def episode(group: Rows) -> Values:
-        runs = rollouts(group)
-        if len(runs) == 1:
-            return [0.0] * len(group)
-        counted = rewards([group[run[0]] for run in runs] if count == "rollouts" else group)
-        divisor = by.of(counted)
-        return [divide(minus_mean(r, counted), divisor) for r in rewards(group)]
-
-    def step(same_state: Rows) -> Values:
-        returns = rewards(same_state)
-        divisor = by.of(returns)
-        return [0.0] if len(returns) == 1 else [divide(x, divisor) for x in centre(returns)]
-
-    returned = [replace(row, reward=g) for row, g in zip(rows, returns_to_go(rows, gamma), strict=True)]
-    states = split(rows, lambda row: (row.batch, row.group, row.state))
-    a_e = in_parts(rows, groups(rows), episode)
-    a_s = in_parts(returned, states, step)
-    return [e + omega * s for e, s in zip(a_e, a_s, strict=True)]
+    # All rows of a rollout have its reward.
+    steps = with_rewards(rows, returns_to_go(rows, gamma))
+    of_steps = in_parts(steps, states(rows), lambda same: minus_group_mean(same, by))
+    return [outcome + omega * step for outcome, step in zip(step_wise(rows, by), of_steps, strict=True)]
 
 
 @oracle("mt-grpo")
 def mt_grpo(rows: Rows, by: Divisor, *, omega: float = 1.0, gamma: float = 1.0) -> Values:
     """Return (r - mean r of the rollouts' last turns) + omega (G - mean G of the rows of this turn)."""
-    to_go = returns_to_go(rows, gamma)
-
-    def of_turn(turn: Rows) -> Values:
-        if len(turn) == 1:
-            return [0.0]
-        below = by.of(rewards(turn))
-        return [divide(x, below) for x in centre(rewards(turn))]
-
-    def outcome(group: Rows) -> Values:
-        last = {row.rollout: row.reward for row in group}
-        every = [*last.values()]
-        if len(every) == 1:
-            return [0.0] * len(group)
-        return [divide(minus_mean(last[row.rollout], every), by.of(every)) for row in group]
-
-    turns = [replace(row, reward=g) for row, g in zip(rows, to_go, strict=True)]
-    same = split(rows, lambda row: (row.batch, row.group, row.state))
-    parts = zip(in_parts(rows, groups(rows), outcome), in_parts(turns, same, of_turn), strict=True)
-    return [value + omega * turn for value, turn in parts]
+    return gigpo(rows, by, omega=omega, gamma=gamma)
