@@ -81,20 +81,12 @@ def drawn_of(path: Path | str, **options: Any) -> dict[str, Figure]:
 # --- numbers -----------------------------------------------------------------------------------------------
 
 
-def test_rewards_are_counted_by_the_outcome_of_their_group(found: Inspection) -> None:
-    differ, always, never, *_ = OUTCOMES
-    lines = drawn(found)["rewards"].lines
-    facts = {(line["value"], line["kind"]): line["count"] for line in lines}
-    assert facts == {(0, differ): 11, (1, differ): 9, (1, always): 11, (0, never): 16}
-
-
 def test_groups_whose_reward_is_0_or_1_up_to_rounding_are_never_or_always_solved() -> None:
-    rewards = [0.1 + 0.2 - 0.3, 0.0, 1 - 2**-53, 1.0, 0.5]
-    twice = [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
-    table = pl.DataFrame(
-        {"prompt_id": twice, "step": [at // 4 for at in twice], "reward": [rewards[at] for at in twice]}
-    )
-    table.write_parquet("a.parquet")
+    rounding = 0.1 + 0.2 - 0.3
+    below_1 = 1 - 2**-53
+    rewards = [rounding, rounding, 0.0, 0.0, below_1, below_1, 1.0, 1.0, 0.5, 0.5]
+    keys = {"prompt_id": [*"aabbccddee"], "step": [0] * 8 + [1] * 2}
+    pl.DataFrame({**keys, "reward": rewards}).write_parquet("a.parquet")
     found = inspected("a.parquet", by_steps=True)
     counts = Counter[str]()
     for line in drawn(found)["rewards"].lines:
@@ -105,7 +97,9 @@ def test_groups_whose_reward_is_0_or_1_up_to_rounding_are_never_or_always_solved
     assert split.all_worst == 2
     assert split.other == 1
     assert found.facts.by is not None
-    assert [(line.all_best, line.all_worst) for line in found.facts.by.lines] == [(0.5, 0.5), (0, 0)]
+    first, second = found.facts.by.lines
+    assert first.all_best == first.all_worst == 0.5
+    assert second.all_best == second.all_worst == 0
 
 
 def test_groups_are_counted_by_size_where_sizes_differ(found: Inspection) -> None:
@@ -117,8 +111,9 @@ def test_groups_are_counted_by_size_where_sizes_differ(found: Inspection) -> Non
 
 def test_a_page_does_not_contradict_itself() -> None:
     """Graded or missing rewards give other rates than k/n: then the sizes of groups were said to differ."""
-    data = [{"prompt_id": at // 4, "right": at % 2, "form": (at % 3) / 2} for at in range(48)]
-    page = page_of(inspected(write("a.jsonl", data), reward=["right", "form=0.2"]))
+    columns = {"prompt_id": [*"aaaabbbbcccc"], "right": [0, 1] * 6, "form": [0.0, 0.5, 1.0] * 4}
+    pl.DataFrame(columns).write_ndjson("a.jsonl")
+    page = page_of(inspected("a.jsonl", reward=["right", "form=0.2"]))
     assert "Every group has 4 rows." in page
     assert "izes differ" not in page
     assert "<li>reward = right + 0.2 form</li>" in page
@@ -147,20 +142,12 @@ def test_the_course_of_a_run_comes_before_what_is_asked_for_by_another_column() 
 
 
 def test_each_of_several_rewards_has_a_figure() -> None:
-    rows = "0,0,0\n0,1,1\n0,0,2\n0,1,0\n1,0,1\n1,1,2\n1,0,0\n1,1,1\n2,0,2\n2,1,0\n2,0,1\n2,1,2\n"
-    Path("a.csv").write_text(f"prompt_id,format,accuracy\n{rows}")
+    Path("a.csv").write_text("prompt_id,format,accuracy\n0,0,0\n0,1,1\n0,0,2\n1,1,0\n1,0,1\n1,0,2\n")
     figures = drawn_of("a.csv", reward=["format", "accuracy"])
     assert figures["component_0"].title == "Rewards, format"
     assert figures["component_1"].title == "Rewards, accuracy"
-    assert counted(figures["component_0"]) == {0: 6, 1: 6}
-    assert counted(figures["component_1"]) == {0: 4, 1: 4, 2: 4}
-
-
-def counted(figure: Figure) -> Counter[float]:
-    found = Counter[float]()
-    for line in figure.lines:
-        found[line["value"]] += line["count"]
-    return found
+    assert [(line["value"], line["count"]) for line in figures["component_0"].lines] == [(0, 4), (1, 2)]
+    assert [(line["value"], line["count"]) for line in figures["component_1"].lines] == [(0, 2), (1, 2), (2, 2)]
 
 
 def told(group: group_rows.GroupRows) -> Sequence[Sequence[tuple[str, str]]]:
@@ -169,38 +156,26 @@ def told(group: group_rows.GroupRows) -> Sequence[Sequence[tuple[str, str]]]:
 
 
 def test_the_table_has_whole_keys_the_truth_and_both_ends_of_a_text() -> None:
-    keys = [f"Please solve this long problem with care, {'and care ' * 30}: {n} + 1" for n in range(3)]
+    keys = [f"Please solve this long problem with care, {'and care ' * 30}: {n} + 1" for n in range(2)]
     text = "begin " + "thinking " * 1000 + "boxed 7"
-    data = [
-        {"prompt": keys[n], "response": text, "answer": str(n), "step": n, "reward": reward}
-        for n in range(3)
-        for reward in range(2)
-    ]
-    found = inspected(write("a.jsonl", data), by_steps=True)
-    table = group_rows.report_groups(found)
+    columns = {"prompt": [*keys, *keys], "response": [text] * 4, "answer": [*"xyxy"], "step": [0, 1, 0, 1]}
+    pl.DataFrame({**columns, "reward": [0, 0, 1, 1]}).write_ndjson("a.jsonl")
+    table = group_rows.report_groups(inspected("a.jsonl", by_steps=True))
     assert table.keys == keys
-    assert [line[table.columns.index("step")] for line in table.lines] == [0, 1, 2]
-    assert [line[:2] for line in table.lines] == [("0", 1), ("1", 2), ("2", 3)]
-    assert [row.truth for row in table.rows] == ["0", "1", "2"]
+    assert [line[table.columns.index("step")] for line in table.lines] == [0, 1]
+    assert [line[:2] for line in table.lines] == [("0", 1), ("1", 2)]
+    assert [row.truth for row in table.rows] == ["x", "y"]
     ((speaker, shown),) = told(table.rows[0])[0]
     assert speaker == "response"
     assert re.fullmatch("begin .*boxed 7", shown, re.DOTALL)
     assert len(shown) == group_rows.LONGEST
 
 
-def test_both_runs_are_in_one_figure() -> None:
-    solved = "1111 1100 1100 1100\n1100 1100 1100 1100\n1000 1000\n"
-    found = inspected(logged("now.jsonl", solved), by_steps=True)
-    before = inspected(logged("before.jsonl", "1000 1000 1000 1000\n" * 3), by_steps=True)
-    now = beside(found, before)
-    assert Counter(line["kind"] for line in drawn(now)["mean_reward"].lines) == {"before": 3, "now": 3}
-    page = page_of(now, "grpo-adv report <a>")
-    assert "grpo-adv report &lt;a&gt; · grpo-adv " in page
-    assert " UTC</p>" in page
-
-
 def test_figures_count_every_group_and_every_row_with_a_reward(found: Inspection) -> None:
     figures = drawn(found)
+    differ, always, never, *_ = OUTCOMES
+    rewards = {(line["value"], line["kind"]): line["count"] for line in figures["rewards"].lines}
+    assert rewards == {(0, differ): 11, (1, differ): 9, (1, always): 11, (0, never): 16}
     bars = {line["value"]: line["count"] for line in figures["solve_rates"].lines}
     assert bars["never"] == 4
     assert bars["always"] == 3
@@ -212,11 +187,11 @@ def test_figures_count_every_group_and_every_row_with_a_reward(found: Inspection
 
 
 @pytest.mark.parametrize(
-    "values",
-    [range(1, 501), np.arange(251) / 250, np.arange(1001) / 1000, np.arange(-64, 65) / 64, [*range(7, 300), 301]],
+    "values", [range(1, 501), np.arange(251) / 250, np.arange(-64, 65) / 64, [*range(7, 300), 301]]
 )
 def test_every_bin_has_as_many_steps_as_the_next_except_the_last(values: Any) -> None:
-    lines = count_by_kind(pl.Series(values, dtype=pl.Float64), np.zeros(len(values), dtype=int), OUTCOMES)
+    values = np.array(values, dtype=float)
+    lines = count_by_kind(pl.Series(values), np.zeros(len(values), dtype=int), OUTCOMES)
     first, *others, last = [line["count"] for line in lines]
     assert len(lines) <= BARS
     assert {*others} <= {first}
@@ -224,12 +199,15 @@ def test_every_bin_has_as_many_steps_as_the_next_except_the_last(values: Any) ->
     widths = [line["to"] - line["from"] for line in lines]
     assert max(widths) == pytest.approx(min(widths))
     for line in lines:
-        assert line["count"] == sum(line["from"] < value < line["to"] for value in values)
+        inside = (line["from"] < values) & (values < line["to"])
+        assert line["count"] == inside.sum()
 
 
 def test_up_to_a_hundred_and_one_values_have_a_bar_each() -> None:
-    lines = count_by_kind(pl.Series([k / 100 for k in range(101)]), np.zeros(101, dtype=int), OUTCOMES)
-    assert [(line["value"], line["count"]) for line in lines] == [(k / 100, 1) for k in range(101)]
+    values = [k / 100 for k in range(101)]
+    lines = count_by_kind(pl.Series(values), np.zeros(101, dtype=int), OUTCOMES)
+    assert [line["value"] for line in lines] == values
+    assert {line["count"] for line in lines} == {1}
 
 
 def test_the_caption_counts_rollouts_where_they_have_several_rows() -> None:
@@ -248,22 +226,18 @@ def test_a_reward_column_called_advantage_and_the_advantages_are_two_columns() -
 
 
 def test_the_band_of_the_reward_is_the_interval_of_the_runs_over_groups() -> None:
-    """With groups of one size it is Student's, of their means and four imagined ones: two of the worst and two of the best reward."""
+    """With groups of one size it is Student's, of their means and four imagined ones: two of the worst and two of the best reward.
 
-    def interval(means: list[float], t: float) -> tuple[float, float]:
-        every = [*means, 0.0, 0.0, 1.0, 1.0]
-        half = t * np.std(every, ddof=1) / np.sqrt(len(every))
-        return max(np.mean(every) - half, 0.0), min(np.mean(every) + half, 1.0)
-
+    Student's t of 5 degrees is 2.57058: the means 0.25 0.75 0 0 1 1 have the mean 0.5 and the std 0.47434.
+    """
     log = logged("a.jsonl", "0001 0111\n0101\n11 11")
     zero, one, two = drawn_of(log, by_steps=True)["mean_reward"].lines
-    assert (zero["mean"], "low" in one, two["high"]) == (0.5, False, 1.0)  # a mean of rewards cannot leave them
-    assert (zero["low"], zero["high"]) == pytest.approx(interval([0.25, 0.75], 2.57058), abs=1e-3)
-    assert two["low"] == pytest.approx(interval([1.0, 1.0], 2.57058)[0], abs=1e-3)  # two solved groups prove little
-    step = "0001 0011 0111 0101 1110 " * 6
-    line = drawn_of(logged("b.jsonl", f"{step}\n{step}"), by_steps=True)["mean_reward"].lines[0]
-    means = [0.25, 0.5, 0.75, 0.5, 0.75] * 6
-    assert (line["low"], line["high"]) == pytest.approx(interval(means, 2.03452), abs=1e-5)
+    assert zero["mean"] == 0.5
+    assert "low" not in one
+    assert zero["low"] == pytest.approx(0.5 - 2.57058 * 0.47434 / 6**0.5, abs=1e-3)
+    assert zero["high"] == pytest.approx(0.5 + 2.57058 * 0.47434 / 6**0.5, abs=1e-3)
+    assert two["low"] == pytest.approx(2 / 3 - 2.57058 * 0.51640 / 6**0.5, abs=1e-3)  # two solved groups prove little
+    assert two["high"] == 1.0  # a mean of rewards cannot leave them
 
 
 def test_a_larger_group_counts_more_in_the_band_as_in_the_mean() -> None:
@@ -286,35 +260,34 @@ def test_a_larger_group_counts_more_in_the_band_as_in_the_mean() -> None:
 def test_responses_that_were_cut_off_and_rows_without_a_reward_are_shares_of_a_step(
     column: str, values: list[Any]
 ) -> None:
-    step = [0] * 8 + [1] * 8
-    frame = pl.DataFrame({"prompt_id": [*"aaaabbbbccccdddd"], "step": step, column: values * 4})
-    rewards = [0, 1, 0, 1, 0, 1, 0, 1, None, 1, 0, 1, 0, 1, 0, 1]
-    frame.with_columns(reward=pl.Series(rewards)).write_parquet("a.parquet")
+    known = {"prompt_id": [*"aaaabbbb"], "step": [0] * 4 + [1] * 4, "reward": [0, 1, 0, 1, None, 1, 0, 1]}
+    pl.DataFrame({**known, column: values * 2}).write_parquet("a.parquet")
     lines = drawn_of("a.parquet", by_steps=True)["ended"].lines
     shares = {f"{line['kind']} in {line['value']}": line["share"] for line in lines}
     assert shares == {
-        "truncated in 0": 0.25, "truncated in 1": 0.25, "without a reward in 0": 0, "without a reward in 1": 0.125,
+        "truncated in 0": 0.25, "truncated in 1": 0.25, "without a reward in 0": 0, "without a reward in 1": 0.25,
     }  # fmt: skip
 
 
 def test_conversations_that_do_not_fit_are_those_of_the_first_groups_and_the_page_says_so() -> None:
-    data = [{"prompt_id": at // 2, "reward": at % 2, "completion": f"{at} " + "x" * 990} for at in range(400)]
-    found = inspected(write("a.jsonl", data))
-    facts = group_rows.report_groups(found, text=50_000)
+    texts = [f"{at} " + "x" * 990 for at in range(400)]
+    at = np.arange(400)
+    pl.DataFrame({"prompt_id": at // 2, "reward": at % 2, "completion": texts}).write_ndjson("a.jsonl")
+    facts = group_rows.report_groups(inspected("a.jsonl"), text=50_000)
     places = [at for at, one in enumerate(facts.rows) if one.said]
     assert 24 <= len(places) <= 26
     assert places == [*range(len(places))]
     assert f"has the conversations of the first {len(places)}." in facts.says
-    assert told(facts.rows[places[1]])[1] == [("response", data[2 * places[1] + 1]["completion"])]
+    assert told(facts.rows[1])[1] == [("response", texts[3])]
 
 
 def test_a_long_conversation_is_whole_and_one_that_is_larger_than_the_page_has_the_ends_of_its_turns() -> None:
-    turns = [{"role": ("assistant", "user")[at % 2], "content": f"{at} " + "y" * 500} for at in range(100)]
-    asked = {"role": "user", "content": "go on"}
-    rows = [{"prompt_id": "a", "messages": [asked, *turns], "reward": at % 2} for at in range(4)]
-    found = inspected(write("a.jsonl", rows))
+    texts = ["go on", *(f"{at} " + "y" * 500 for at in range(100))]
+    chat = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(texts)]
+    pl.DataFrame({"prompt_id": ["a"] * 4, "messages": [chat] * 4, "reward": [0, 1, 0, 1]}).write_ndjson("a.jsonl")
+    found = inspected("a.jsonl")
     (whole,) = group_rows.report_groups(found).rows
-    assert [text for _, text in told(whole)[0]] == [turn["content"] for turn in turns]
+    assert [text for _, text in told(whole)[0]] == texts[1:]
     (cut,) = group_rows.report_groups(found, text=40_000).rows
     assert sum(len(text) for row in told(cut) for _, text in row) <= 40_000
     assert len(told(cut)[0]) == 100
@@ -322,23 +295,22 @@ def test_a_long_conversation_is_whole_and_one_that_is_larger_than_the_page_has_t
 
 @pytest.mark.parametrize(("slope", "said"), [(1, "get higher"), (-1, "get lower"), (0, "do not get higher")])
 def test_the_caption_says_whether_longer_responses_get_higher_rewards(slope: int, said: str) -> None:
-    rows = [
-        {"prompt_id": at // 8, "reward": at % 2, "length": 50 + slope * (at % 2) * 9 + at % 4 // 2} for at in range(64)
-    ]
-    caption = drawn_of(write("a.jsonl", rows))["lengths"].caption
+    at = np.arange(64)
+    length = 50 + slope * (at % 2) * 9 + at % 4 // 2
+    pl.DataFrame({"prompt_id": at // 8, "reward": at % 2, "length": length}).write_ndjson("a.jsonl")
+    caption = drawn_of("a.jsonl")["lengths"].caption
     assert caption.startswith(f"Longer responses {said} rewards (r = ")
     assert "-0.00" not in caption
     assert "+0.00" not in caption
 
 
 def test_other_sizes_have_the_intervals_and_the_bounds_that_the_terminal_prints() -> None:
-    rows = [{"prompt_id": k, "reward": int((k * 7 + at) % 11 < k % 9)} for k in range(60) for at in range(4)]
-    figure = drawn_of(write("a.jsonl", rows))["other_sizes"]
-    last = figure.lines[-1]
+    figure = drawn_of(logged("a.jsonl", "0000 0001 0011 0111 1111 " * 12))["other_sizes"]
+    *others, last = figure.lines
     assert last["value"] == 8
     between = f"{percent(last['low'])} to {percent(last['high'])}"
     assert figure.caption.endswith(f" at 2, {between} at 8. A bar is the 95% interval.")
-    assert ["low" in line for line in figure.lines] == [False, False, True]
+    assert ["low" in line for line in others] == [False, False]
     thirds = logged("b.jsonl", "0123 " * 15 + "000 " * 5)
     assert drawn_of(thirds)["other_sizes"].caption.endswith(": 75% at 2, >=75% at 4.")
 
@@ -394,18 +366,19 @@ def test_bars_of_two_runs_stand_below_each_other_in_a_picture_too() -> None:
 
 
 def test_of_many_categories_those_with_the_largest_shares_are_drawn_and_the_others_counted() -> None:
-    rows = [{"prompt_id": k, "env": f"e{k}", "reward": at * (k % 2)} for k in range(100) for at in range(2)]
-    figure = drawn_of(write("a.jsonl", rows), by="env")["mean_reward"]
-    assert {int(line["value"][1:]) % 2 for line in figure.lines} == {0}
+    lines = [f"{k},never {k},0\n{k},never {k},0\nx{k},both {k},0\nx{k},both {k},1\n" for k in range(50)]
+    Path("a.csv").write_text("".join(["prompt_id,env,reward\n", *lines]))
+    figure = drawn_of("a.csv", by="env")["mean_reward"]
+    assert all(line["value"].startswith("never") for line in figure.lines)
     assert len(figure.lines) == 40
     assert figure.caption.endswith(" 60 values with smaller shares without a gradient are not drawn.")
 
 
 def test_captions_say_what_a_figure_shows() -> None:
-    log = pl.read_ndjson(logged("a.jsonl", "0000 0101\n0000 0101\n0000 01010"))
-    at = pl.int_range(pl.len()).over("prompt_id")
-    log = log.with_columns(finish_reason=pl.when(at < pl.col("step")).then(pl.lit("length")).otherwise(pl.lit("stop")))
-    log.drop("length").write_parquet("a.parquet")
+    log = pl.read_ndjson(logged("a.jsonl", "0000 0101\n0000 0101\n0000 01010")).drop("length")
+    truncated = "0000 0000" + "1000 1000" + "1100 11000"
+    log = log.with_columns(truncated=pl.Series(map(int, truncated.replace(" ", ""))))
+    log.write_parquet("a.parquet")
     figures = drawn_of("a.parquet", by_steps=True, method="rloo")
     assert figures["ended"].caption == "The share truncated goes from 0% to 44.4%."
     assert figures["sizes"].caption == "Groups have 4 to 5 rows; 83.3% have 4."
@@ -415,7 +388,7 @@ def test_captions_say_what_a_figure_shows() -> None:
     assert figures["solve_rates"].caption.endswith(" Groups of different sizes are smoothed across bars.")
 
 
-@pytest.mark.parametrize("size", [2, 3, 4, 7, 8, 9, 10, 16, 31, 32, 64])
+@pytest.mark.parametrize("size", [2, 7, 9, 10, 64])
 def test_the_condition_of_a_bar_is_short_and_holds_its_solve_rate_alone(size: int) -> None:
     log = logged("a.jsonl", " ".join("1" * k + "0" * (size - k) for k in range(size + 1)))
     always_failed, *bars, always_solved = [line["where"] for line in drawn_of(log)["solve_rates"].lines]
@@ -423,7 +396,7 @@ def test_the_condition_of_a_bar_is_short_and_holds_its_solve_rate_alone(size: in
     assert always_solved == "solve_rate == 1"
     for k, where in enumerate(bars, start=1):
         ((low, high),) = re.findall(r"^(0\.\d{1,3}) < solve_rate < ([01]\.\d{1,3})$", where)
-        assert [at for at in range(size + 1) if float(low) < at / size < float(high)] == [k]
+        assert (k - 1) / size < float(low) < k / size < float(high) < (k + 1) / size
 
 
 def test_the_runs_that_are_compared_are_in_the_same_figures() -> None:
@@ -434,11 +407,13 @@ def test_the_runs_that_are_compared_are_in_the_same_figures() -> None:
     done = adv("report now.jsonl --against first=a.jsonl --against b.jsonl --pass-at 2 -o r.html")
     assert done.status == 0, done.err
     page = Path("r.html").read_text(encoding="utf-8")
-    charts = json.loads(re.findall(r'id="data">(.*?)</script>', page, re.DOTALL)[0])["charts"]
+    (data,) = re.findall(r'id="data">(.*?)</script>', page, re.DOTALL)
+    charts = json.loads(data)["charts"]
     for name, field, now in (("mean_reward", "mean", 0.5), ("zero_variance", "share", 0), ("length_over", "mean", 4)):
-        lines = charts[name]["datasets"][charts[name]["data"]["name"]]
+        chart = charts[name]
+        lines = chart["datasets"][chart["data"]["name"]]
         assert Counter(line["kind"] for line in lines) == {"now.jsonl": 4, "first": 4, "b.jsonl": 4}
-        assert next(line for line in lines if line["kind"] == "now.jsonl")[field] == now
+        assert {line[field] for line in lines if line["kind"] == "now.jsonl"} == {now}
     assert "The mean reward stays at 0.5; first: stays at 0.25; b.jsonl: stays at 0.75." in page
     assert "b.jsonl solves more of these prompts than first: +50.0 points" in page
     rates = json.dumps(charts["run_rates"])
@@ -446,14 +421,6 @@ def test_the_runs_that_are_compared_are_in_the_same_figures() -> None:
     assert all(run in rates for run in ("first", "b.jsonl", "now.jsonl", "pass@2", "pass^2"))
     assert "change from first" in changes
     assert '"share": 0.5' in changes
-    alone = adv("report now.jsonl --pass-at 2")
-    assert alone.status == 2
-    assert alone.err == "error: --pass-at is for the comparison of runs; add --against INPUT\n"
-
-
-def test_a_share_that_is_0_at_each_step_is_a_line_at_0() -> None:
-    lines = drawn_of(logged("a.jsonl", "01 01\n01 01"), by_steps=True)["zero_variance"].lines
-    assert [line["share"] for line in lines] == [0, 0]
 
 
 def test_a_long_trend_is_thinned_out() -> None:
@@ -464,21 +431,21 @@ def test_a_long_trend_is_thinned_out() -> None:
 
 
 def test_of_many_groups_an_even_sample_is_listed_and_the_largest_spread_comes_first() -> None:
-    data = [{"prompt_id": i, "reward": k * (i % 10 == 0)} for i in range(300) for k in range(2)]
-    found = inspected(write("a.jsonl", data))
-    codes = group_rows._choose(found, 60)
-    assert len(codes) == len(set(codes.tolist())) == 60
-    assert [code % 10 == 0 for code in codes] == [True] * 6 + [False] * 54
-    assert codes.max() > 290
-    assert sorted(group_rows._choose(found, 300)) == [*range(300)]
+    found = inspected(logged("a.jsonl", "01 00 00 00 00 00 00 00 00 00 " * 30))
     facts = group_rows.report_groups(found, most=60)
+    places = [int(key.split()[-1]) for key in facts.keys]
+    assert len({*places}) == 60
+    assert [place % 10 == 0 for place in places] == [True] * 6 + [False] * 54
+    assert max(places) > 290
+    assert len({*group_rows.report_groups(found, most=300).keys}) == 300
     assert facts.says.startswith("An even sample of 60 of 300 groups, the largest spread first.")
 
 
 def test_the_rows_of_a_listed_group_are_its_first_ones_with_their_advantages() -> None:
-    data = [{"prompt_id": i % 3, "reward": float(i % 2), "completion": f"{i}" + "x" * 3000} for i in range(90)]
-    found = inspected(write("a.jsonl", data))
-    facts = group_rows.report_groups(found)
+    texts = [f"{at}" + "x" * 3000 for at in range(90)]
+    at = np.arange(90)
+    pl.DataFrame({"prompt_id": at % 3, "reward": at % 2, "completion": texts}).write_ndjson("a.jsonl")
+    facts = group_rows.report_groups(inspected("a.jsonl"))
     assert facts.heads == ["row", "reward", "advantage", "status"]
     assert [line[0] for line in facts.rows[1].lines] == [2 + 3 * i for i in range(group_rows.ROWS)]
     assert facts.rows[0].more
@@ -542,21 +509,22 @@ def test_the_page_contains_everything_and_loads_nothing(found: Inspection) -> No
 def test_the_page_says_what_made_it_and_when_its_files_were_written() -> None:
     path = logged("a.jsonl", "01")
     os.utime(path, (0, 86_400 * 365))
-    text = page_of(inspected(path), "grpo-adv report a.jsonl")
+    text = page_of(inspected(path), "grpo-adv report <a>")
     assert f"<h1>Rewards of {path}</h1>" in text
-    assert f"grpo-adv report a.jsonl · grpo-adv {grpo_cli.__version__} · files of 1971-01-01 00:00 UTC" in text
+    assert f"grpo-adv report &lt;a&gt; · grpo-adv {grpo_cli.__version__} · files of 1971-01-01 00:00 UTC</p>" in text
 
 
 def test_a_page_of_long_texts_stays_small() -> None:
-    data = [{"prompt_id": i // 8, "reward": i % 2, "completion": f"{i} " * 900} for i in range(20_000)]
-    found = inspected(write("a.jsonl", data))
-    assert len(page_of(found).encode()) < MOST
+    at = np.arange(20_000)
+    texts = [f"{one} " * 900 for one in at]
+    pl.DataFrame({"prompt_id": at // 8, "reward": at % 2, "completion": texts}).write_ndjson("a.jsonl")
+    assert len(page_of(inspected("a.jsonl")).encode()) < MOST
 
 
 @pytest.mark.parametrize("rewards", [[None, None], [1.0], [0.0, 0.0], [0.0, 1.0, 2.0, 5.5]], ids=str)
 def test_odd_files_have_a_report_too(rewards: list[float | None]) -> None:
-    path = write("a.jsonl", [{"prompt_id": "a", "reward": reward} for reward in rewards])
-    found = inspected(path, by_steps=True)
+    pl.DataFrame({"prompt_id": ["a"] * len(rewards), "reward": rewards}).write_ndjson("a.jsonl")
+    found = inspected("a.jsonl", by_steps=True)
     assert "<h1>" in page_of(found)
     assert write_report(found, Path("a.svg")) > 0
 
@@ -565,8 +533,8 @@ def test_odd_files_have_a_report_too(rewards: list[float | None]) -> None:
     "values", [[date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 3)], [[1], [2], None], [True, False, None], [*"abc"]]
 )
 def test_a_trend_may_be_over_anything(values: list[Any]) -> None:
-    frame = pl.DataFrame({"prompt_id": [0, 0, 1, 1, 2, 2], "reward": [0, 1, 1, 1, 0, 1]})
-    frame.with_columns(part=pl.Series(values).gather([0, 0, 1, 1, 2, 2])).write_parquet("a.parquet")
+    frame = pl.DataFrame({"prompt_id": [0, 1, 2] * 2, "part": values * 2, "reward": [0, 1, 0, 1, 1, 1]})
+    frame.write_parquet("a.parquet")
     found = inspected("a.parquet", by="part")
     assert len(drawn(found)["mean_reward"].lines) == 3
     assert write_report(found, Path("a.svg")) > 0
