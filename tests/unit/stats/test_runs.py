@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, stdev
@@ -14,25 +15,12 @@ import pytest
 import grpo_cli
 from grpo_cli.errors import UsageError
 from grpo_cli.stats import intervals
-from grpo_cli.stats.intervals import (
-    OF_CHANGE,
-    OF_RATE,
-    Rewards,
-    estimate,
-    holm,
-    p_value,
-)
+from grpo_cli.stats.intervals import OF_CHANGE, OF_RATE, Rewards, estimate, holm, p_value
 from grpo_cli.stats.runs import compared
 from tests.support.command import adv, facts_of, ran
 from tests.support.drawn import is_nightly
-from tests.support.jobs import write
 
 T = {5: 2.571, 9: 2.262, 29: 2.045}  # Student's t by degrees of freedom, from a printed table
-
-
-def run(folder: Path, name: str, prompts: dict[str, list[Any]]) -> Path:
-    rows = [{"prompt_id": key, "reward": reward} for key, rewards in prompts.items() for reward in rewards]
-    return write(folder / name, rows)
 
 
 # --- numbers ------------------------------------------------------------------------------------------------------
@@ -57,28 +45,27 @@ def test_one_prompt_has_no_interval() -> None:
 
 @pytest.mark.parametrize(("up", "down", "p"), [(0, 0, 1), (1, 0, 1), (5, 1, 7 / 32), (10, 3, 378 / 4096)])
 def test_one_rollout_a_prompt_is_mcnemars_test_the_binomial_of_changed_prompts(up: int, down: int, p: float) -> None:
-    prompts = np.arange(up + down + 1)
-    before = Rewards.of(prompts, np.array([0.0] * up + [1.0] * down + [1.0]), len(prompts))
-    now = Rewards.of(prompts, np.array([1.0] * up + [0.0] * down + [1.0]), len(prompts))
-    assert p_value(now, before) == pytest.approx(p)
+    now = np.array([1.0] * up + [0.0] * down + [1.0])
+    before = np.array([0.0] * up + [1.0] * down + [1.0])
+    prompts = np.arange(len(now))
+    found = p_value(Rewards.of(prompts, now, len(now)), Rewards.of(prompts, before, len(now)))
+    assert found == pytest.approx(p)
 
 
-@pytest.mark.parametrize("values", [[1, 1, 0, 0, 1, 0], [1, 0.5, 0.25, 0, 1, 0.125]], ids=["solved or not", "graded"])
-def test_a_p_value_is_the_share_of_all_deals_that_change_as_much(values: list[float]) -> None:
-    """Two prompts: two rollouts now and one before of each; every deal is written out."""
+@pytest.mark.parametrize(
+    ("now", "before", "share"), [([1, 1, 0, 1], [0, 0], 4 / 9), ([1, 0.5, 0, 1], [0.25, 0.125], 1 / 3)]
+)
+def test_a_p_value_is_the_share_of_all_deals_that_change_as_much(
+    now: list[float], before: list[float], share: float
+) -> None:
+    """Two prompts: two rollouts now and one before of each. Each of three rewards may be the one before: 9 deals.
 
-    def changes(rewards: list[float]) -> list[float]:
-        """With each of the three before; the last is what was seen."""
-        return [sum(rewards) / 2 - 1.5 * before for before in rewards]
-
-    first = changes(values[:3])
-    second = changes(values[3:])
-    seen = abs(first[-1] + second[-1])
-    exact = fmean(abs(one + other) >= seen - 1e-9 for one in first for other in second)
-    now = np.array([*values[:2], *values[3:5]], dtype=float)
-    before = np.array([values[2], values[5]], dtype=float)
-    found = p_value(Rewards.of(np.array([0, 0, 1, 1]), now, 2), Rewards.of(np.array([0, 1]), before, 2))
-    assert found == pytest.approx(exact, abs=0.03)
+    With 1 1 0 and 0 1 0 the changes are -0.5 -0.5 1 and 0.5 -1 0.5: 4 of 9 sums are as far from 0 as the one seen, 1.5.
+    With 1 0.5 0.25 and 0 1 0.125 they are -0.625 0.125 0.5 and 0.5625 -0.9375 0.375: 3 of 9, and 0.875 was seen.
+    """
+    of_now = Rewards.of(np.array([0, 0, 1, 1]), np.array(now, dtype=float), 2)
+    of_before = Rewards.of(np.array([0, 1]), np.array(before, dtype=float), 2)
+    assert p_value(of_now, of_before) == pytest.approx(share, abs=0.03)
 
 
 def test_holm_allows_for_the_number_of_runs() -> None:
@@ -86,10 +73,10 @@ def test_holm_allows_for_the_number_of_runs() -> None:
     assert found == {"a": pytest.approx(0.03), "b": pytest.approx(0.06), "c": pytest.approx(0.06), "d": None}
 
 
-def test_pass_at_k_and_pass_all_k_are_shares_of_all_draws(tmp_path: Path) -> None:
+def test_pass_at_k_and_pass_all_k_are_shares_of_all_draws() -> None:
     """Of the three pairs of a, two have a solved row; of b's six all have one, and three are of two; c has none."""
-    path = run(tmp_path, "now.jsonl", {"a": [1, 0, 0], "b": [1, 1, 0, 1], "c": [0, 0, 0], "short": [1]})
-    made = grpo_cli.inspect(path).inspection
+    rows = pl.DataFrame({"prompt_id": [*"aaabbbbcccd"], "reward": [1, 0, 0, 1, 1, 0, 1, 0, 0, 0, 1]})
+    made = grpo_cli.inspect(rows).inspection
     (found,) = compared({"base": made, "now": made}, [2]).runs[0].passes
     assert found.left_out == 1
     assert found.pass_at is not None
@@ -115,10 +102,11 @@ LEAST = 0.93 - 2 * (0.05 * 0.95 / TIMES) ** 0.5  # of the intervals
 
 
 def share_that_holds(values: Any, imagined: Any, truth: float) -> float:
-    found = [estimate(one, imagined) for one in values]
-    low = np.array([one.low for one in found], dtype=float)
-    high = np.array([one.high for one in found], dtype=float)
-    return float(np.mean((low - 1e-9 <= truth) & (truth <= high + 1e-9)))
+    holds = 0
+    for one in values:
+        found: Any = estimate(one, imagined)
+        holds += found.low - 1e-9 <= truth <= found.high + 1e-9
+    return holds / len(values)
 
 
 @pytest.mark.parametrize("prompts", [5, 8, 30, 100])
@@ -137,9 +125,9 @@ def test_the_interval_of_a_change_holds_the_truth(now: int, before: int, gain: f
     for policy, mean in POLICIES.values():
         random = np.random.default_rng(prompts + now)
         p = policy(random, (TIMES, prompts))
-        rates_now: Any = random.binomial(now, p + gain * (1 - p)) / now
-        change = rates_now - random.binomial(before, p) / before
-        assert share_that_holds(change, OF_CHANGE, gain * (1 - mean)) >= LEAST
+        rates: Any = random.binomial(now, p + gain * (1 - p)) / now
+        rates_before: Any = random.binomial(before, p) / before
+        assert share_that_holds(rates - rates_before, OF_CHANGE, gain * (1 - mean)) >= LEAST
 
 
 @pytest.mark.parametrize("prompts", [2, 5, 250])
@@ -150,11 +138,10 @@ def test_two_draws_of_one_policy_raise_no_alarm(
     monkeypatch.setattr(intervals, "DEALS", 499)  # of 500 p values that are equally likely, 5 % are at most 0.05
     monkeypatch.setattr(intervals, "AT_ONCE", 499 * prompts)
     alarms = 0
-    times = TIMES // 2
     for name in ("broad", "extreme"):
         random = np.random.default_rng(prompts)
         policy, _ = POLICIES[name]
-        rates: Any = policy(random, (times, prompts))
+        rates: Any = policy(random, (TIMES // 2, prompts))
         for p in rates:
             drawn = []
             for rollouts in (now, before):
@@ -162,7 +149,7 @@ def test_two_draws_of_one_policy_raise_no_alarm(
                 solved = random.random(len(at)) < p[at]
                 drawn.append(Rewards.of(at, solved.astype(float), prompts))
             alarms += p_value(*drawn) <= 0.05
-    assert alarms / (2 * times) <= 0.05 + 2 * (0.05 * 0.95 / (2 * times)) ** 0.5
+    assert alarms / TIMES <= 0.05 + 2 * (0.05 * 0.95 / TIMES) ** 0.5
 
 
 # --- the command --------------------------------------------------------------------------------------------------
@@ -172,11 +159,11 @@ def test_two_draws_of_one_policy_raise_no_alarm(
 def place(tmp_path: Path) -> Path:
     """40 prompts of 8 rows: 200 solves 0.3 of each, 400 solves 0.8, 600 as 200 does; 400 lacks one prompt."""
     random = np.random.default_rng(4)
+    prompt = np.repeat(np.arange(40), 8)
     for name, rate in (("200", 0.3), ("400", 0.8), ("600", 0.3)):
-        prompts = {f"p{k}": (random.random(8) < rate).astype(float).tolist() for k in range(40)}
-        if name == "400":
-            del prompts["p0"]
-        run(tmp_path, f"{name}.jsonl", prompts)
+        solved = random.random(320) < rate
+        rows = pl.DataFrame({"prompt_id": prompt, "reward": solved.astype(float)})
+        rows[8 if name == "400" else 0 :].write_ndjson(tmp_path / f"{name}.jsonl")
     return tmp_path
 
 
@@ -187,14 +174,11 @@ def test_several_runs_are_compared_with_the_first(place: Path) -> None:
     found = facts_of(f"{SEVERAL} --pass-at 1,8", cwd=place)
     assert [one["name"] for one in found["runs"]] == ["step200", "step400", "600.jsonl"]
     assert [one["name"] for one in found["differences"]] == ["step400", "600.jsonl"]
-    rates = []
-    for one, name in zip(found["runs"], ("200", "400", "600"), strict=True):
-        rewards = pl.read_ndjson(place / f"{name}.jsonl")
-        rates.append(rewards.group_by("prompt_id").agg(pl.col("reward").mean()))
-        assert one["solve_rate"]["mean"] == pytest.approx(rates[-1]["reward"].mean())
+    rewards = [pl.read_ndjson(place / f"{name}.jsonl")["reward"] for name in ("200", "400", "600")]
+    for one, values in zip(found["runs"], rewards, strict=True):
+        assert one["solve_rate"]["mean"] == pytest.approx(values.mean())
         assert one["passes"][0]["pass_at"] == pytest.approx(one["solve_rate"])
-    both = rates[0].join(rates[1], on="prompt_id")
-    change: Any = (both["reward_right"] - both["reward"]).mean()
+    change: Any = (rewards[1] - rewards[0][8:]).mean()
     first = found["differences"][0]
     assert first["prompts"] == 39
     assert first["only_here"] == 0
@@ -209,10 +193,10 @@ def test_several_runs_are_compared_with_the_first(place: Path) -> None:
 
 
 def test_a_table_of_runs_is_csv_or_markdown(place: Path) -> None:
-    table = pl.read_csv(ran(f"{SEVERAL} --format csv", cwd=place).out.encode())
-    assert table["run"].to_list() == ["step200", "step400", "600.jsonl"]
-    assert table["change"][0] is None
-    assert table["change"][1] > 0.3
+    first, second, third = csv.DictReader(ran(f"{SEVERAL} --format csv", cwd=place).out.splitlines())
+    assert [first["run"], second["run"], third["run"]] == ["step200", "step400", "600.jsonl"]
+    assert first["change"] == ""
+    assert float(second["change"]) > 0.3
     assert ran(f"{SEVERAL} --format md", cwd=place).out.startswith("| run | prompts | rollouts | solve_rate |")
 
 
