@@ -62,9 +62,9 @@ def policy(seed: int, prompts: int, a: float = 0.7, b: float = 0.9) -> Floats:
 def drawn(rates: Floats, sizes: int | Any, seed: int) -> pl.DataFrame:
     """A group of each prompt."""
     random = np.random.default_rng(seed)
-    sizes = np.broadcast_to(sizes, len(rates))
     prompt = np.repeat(np.arange(len(rates)), sizes)
-    return pl.DataFrame({"prompt_id": prompt, "reward": (random.random(len(prompt)) < rates[prompt]).astype(float)})
+    solved = random.random(len(prompt)) < rates[prompt]
+    return pl.DataFrame({"prompt_id": prompt, "reward": solved.astype(float)})
 
 
 def facts(rates: Floats, sizes: int | Any, seed: int) -> dict[str, Any]:
@@ -85,21 +85,23 @@ SIZES = {"8": 8, "16": 16, "4 to 12": np.random.default_rng(9).integers(4, 13, 4
 def test_facts_are_unbiased(sizes: Any) -> None:
     p = policy(1, 400)
     n = np.broadcast_to(sizes, len(p))
-    found = [facts(p, sizes, seed) for seed in range(RUNS)]
-
-    def shown(part: str, name: str) -> list[float]:
-        return [one[part][name] for one in found]
-
-    assert close(shown("difficulty", "mean"), p.mean())
-    assert close(shown("reward", "mean"), (p * n).sum() / n.sum())
     never = (1 - p) ** n
     always = p**n
-    assert close(shown("difficulty", "never"), never.sum())
-    assert close(shown("difficulty", "always"), always.sum())
-    assert close(shown("difficulty", "alive"), (1 - never - always).sum())
-    assert close(shown("zero_variance", "share"), (never + always).mean())
-    assert close(shown("zero_variance", "all_best"), always.sum())
-    assert close([one["live_rows"] for one in found], (n * (1 - never - always)).sum())
+    alive = 1 - never - always
+    truth = {
+        "difficulty mean": p.mean(),
+        "difficulty never": never.sum(),
+        "difficulty always": always.sum(),
+        "difficulty alive": alive.sum(),
+        "reward mean": (p * n).sum() / n.sum(),
+        "zero_variance share": (never + always).mean(),
+        "zero_variance all_best": always.sum(),
+    }
+    found = [facts(p, sizes, seed) for seed in range(RUNS)]
+    for name, value in truth.items():
+        part, fact = name.split()
+        assert close([one[part][fact] for one in found], value), name
+    assert close([one["live_rows"] for one in found], (n * alive).sum())
 
 
 POLICIES: dict[str, Any] = {
@@ -118,18 +120,15 @@ def test_other_sizes_are_what_they_would_be(policy_of: Any) -> None:
     """1,000 prompts: within 3 points on average, and in the interval 9 times of 10."""
     p = policy_of(np.random.default_rng(1000), 1000)
     found = [facts(p, 8, seed)["at_size"] for seed in range(RUNS)]
-    assert [at["size"] for at in found[0]] == [2, 4, 8, 16]
-    for place, at in enumerate(found[0]):
-        size = at["size"]
+    for size, *lines in zip((2, 4, 8, 16), *found, strict=True):
         truth = (1 - p**size - (1 - p) ** size).mean()
-        lines = [one[place] for one in found]
+        assert {line["size"] for line in lines} == {size}
+        alive = np.array([line["alive"] for line in lines])
         if size <= 8:
-            assert at["found"] == "sample", size
-            alive = [line["alive"] for line in lines]
+            assert lines[0]["found"] == "sample"
             assert close(alive, truth), size
         else:
-            off = [abs(line["alive"] - truth) for line in lines]
-            assert np.mean(off) < 0.03
+            assert np.abs(alive - truth).mean() < 0.03
             inside = [line["low"] <= truth <= line["high"] for line in lines]
             assert sum(inside) >= 14
 
@@ -139,7 +138,8 @@ def test_a_bound_is_no_more_than_the_truth() -> None:
     random = np.random.default_rng(6)
     shares = random.dirichlet([0.3, 0.3, 0.3], 1000)
     prompt = np.repeat(np.arange(1000), 4)
-    level = (random.random(len(prompt))[:, None] > shares.cumsum(axis=1)[prompt]).sum(axis=1)
+    draws = random.random((len(prompt), 1))
+    level = (draws > shares.cumsum(axis=1)[prompt]).sum(axis=1)
     found = grpo_cli.inspect(pl.DataFrame({"prompt_id": prompt, "reward": level / 2})).facts["at_size"]
     for at in found:
         truth = 1 - (shares ** at["size"]).sum(axis=1).mean()
@@ -155,8 +155,9 @@ def test_difficulty_makes_no_correlation_inside_groups() -> None:
     seen = []
     for seed in range(RUNS):
         rows = drawn(p, 8, seed)
-        length = 500 * (1 - p[rows["prompt_id"].to_numpy()]) + np.random.default_rng(seed).normal(size=len(rows)) * 30
-        found = grpo_cli.inspect(rows.with_columns(length=length + 100)).facts["length"]
+        noise = np.random.default_rng(seed).normal(size=len(rows))
+        length = 600 - 500 * p.repeat(8) + 30 * noise
+        found = grpo_cli.inspect(rows.with_columns(length=length)).facts["length"]
         assert found["correlation"] < -0.3
         seen.append(found["within_groups"])
     assert close(seen, 0.0)
@@ -197,12 +198,14 @@ def test_two_samples_of_one_policy_are_no_change(
     listed = 0
     for seed in range(times):
         p = policy(100 + seed, 60, 0.5, 0.5)
-        runs = [drawn(p, size, 1000 * k + seed) for k, size in ((1, now), (2, before))]
-        if graded:
-            random = np.random.default_rng(seed)
-            more = [pl.Series(random.integers(0, 3, len(run)) / 8) for run in runs]
-            runs = [run.with_columns(pl.col("reward") * 0.75 + one) for run, one in zip(runs, more, strict=True)]
-        found = said_of(*(grpo_cli.inspect(run).inspection for run in runs))
+        random = np.random.default_rng(seed)
+        runs = []
+        for k, size in ((1, now), (2, before)):
+            rows = drawn(p, size, 1000 * k + seed)
+            if graded:
+                rows = rows.with_columns(pl.col("reward") * 0.75 + pl.Series(random.integers(0, 3, len(rows)) / 8))
+            runs.append(grpo_cli.inspect(rows).inspection)
+        found = said_of(*runs)
         seen.append(found)
         listed += bool(found["gained"] or found["lost"])
     unclear = ["shows no clear difference" in one["verdict"] for one in seen]
@@ -211,9 +214,9 @@ def test_two_samples_of_one_policy_are_no_change(
     for name in ("better", "worse"):
         beyond = [one[name] - one[f"{name}_by_chance"] for one in seen]
         assert close(beyond, 0.0), name
-    means = [one["change"]["mean"] for one in seen]
-    assert close(means, 0.0)
-    inside = [one["change"]["low"] <= 0 <= one["change"]["high"] for one in seen]
+    changes_seen = [one["change"] for one in seen]
+    assert close([one["mean"] for one in changes_seen], 0.0)
+    inside = [one["low"] <= 0 <= one["high"] for one in changes_seen]
     assert np.mean(inside) >= 0.88  # 60 of them: 95 % +- 7
 
 
@@ -246,10 +249,12 @@ def test_a_shrunken_change_is_what_a_third_run_shows(monkeypatch: pytest.MonkeyP
         random = np.random.default_rng(seed)
         p = random.beta(1, 1, 200)
         q = np.clip(p + random.normal(0, 0.25, 200), 0, 1)
-        runs = [grpo_cli.inspect(drawn(rates, 12, 50 * k + seed)).inspection for k, rates in enumerate((q, p))]
-        found = said_of(*runs)
-        assert found["gained"] or found["lost"]
-        for one in found["gained"] + found["lost"]:
+        now = grpo_cli.inspect(drawn(q, 12, seed)).inspection
+        before = grpo_cli.inspect(drawn(p, 12, 50 + seed)).inspection
+        found = said_of(now, before)
+        listed = found["gained"] + found["lost"]
+        assert listed
+        for one in listed:
             promised.append(one["shrunken"])
             came.append((q - p)[int(one["key"])])
     slope = np.dot(promised, came) / np.dot(promised, promised)
