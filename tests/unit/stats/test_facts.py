@@ -41,8 +41,9 @@ def test_a_distribution_is_that_of_the_values(values: list[float]) -> None:
 @given(zeros=st.integers(0, 100), ones=st.integers(1, 100))
 def test_the_mean_of_zeros_and_ones_is_exactly_their_share(zeros: int, ones: int) -> None:
     rewards = pl.Series([1.0] * ones + [0.0] * zeros)
-    assert distribution(rewards).mean == ones / len(rewards)
-    assert Numbers.of(rewards).facts()["mean"] == ones / len(rewards)
+    share = ones / (zeros + ones)
+    assert distribution(rewards).mean == share
+    assert Numbers.of(rewards).facts()["mean"] == share
 
 
 @given(values=MANY)
@@ -61,17 +62,16 @@ def test_what_is_not_finite_is_left_out() -> None:
     assert distribution(pl.Series([None], dtype=pl.Float64)).histogram is None
 
 
-@given(numbers=st.lists(st.integers(1, 9), min_size=1, max_size=30))
-def test_sizes_are_those_of_the_groups(numbers: list[int]) -> None:
-    found = sizes(Counter(numbers))
-    assert found.min == min(numbers)
-    assert found.median == statistics.median(numbers)
-    assert found.max == max(numbers)
+def test_sizes_are_those_of_the_groups() -> None:
+    odd = sizes(Counter([2, 9, 1, 4, 4]))
+    assert odd.min == 1
+    assert odd.median == 4
+    assert odd.max == 9
+    assert sizes(Counter([3, 1, 8, 4])).median == 3.5
 
 
 def test_best_and_worst_are_one_and_zero_inside_that_range() -> None:
     assert worst_and_best(0.25, 1.0) == (0.0, 1.0)
-    assert worst_and_best(0.0, 0.5) == (0.0, 1.0)
     assert worst_and_best(-1.0, 1.0) == (-1.0, 1.0)
     assert worst_and_best(0.0, 5.0) == (0.0, 5.0)
 
@@ -83,8 +83,7 @@ def table(text: str) -> Path:
 
 
 def test_constant_groups_are_split_by_what_they_are() -> None:
-    found = look(
-        table("""\
+    rows = """\
 best,1
 best,1
 worst,0
@@ -97,8 +96,8 @@ near,0.500000000001
 alive,0
 alive,1
 lone,1
-""")
-    ).facts
+"""
+    found = look(table(rows)).facts
     seen = found["zero_variance"]
     assert seen["groups"] == 3
     assert seen["all_best"] == 1
@@ -136,8 +135,7 @@ def test_groups_that_are_nan_are_not_nearly_constant() -> None:
 
 def test_facts_that_are_not_shown_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     source = table("a,0\na,1\na,1\n")
-    loud = run(job(source, output="loud.csv"))
-    assert loud.facts is not None
+    run(job(source, output="loud.csv"))
     monkeypatch.setattr("grpo_cli.stats.facts.summarize", lambda *_: pytest.fail("somebody summed up"))
     silent = run(replace(job(source, output="silent.csv"), silent=True))
     assert silent.facts is None
@@ -173,12 +171,9 @@ def test_a_weight_by_solve_rate_warns_of_means_outside_0_to_1(by: str) -> None:
     assert not look(source, set=[weight], reward_shift=1.0, reward_scale=0.25).facts["warnings"]
     assert not look(source, set=[weight, "weight.solved=1"]).facts["warnings"]
     assert not look(source).facts["warnings"]
-
-
-def test_a_mean_of_nan_is_not_outside_0_to_1() -> None:
-    source = table("a,0\na,\na,0\na,1\nb,0\nb,1\nb,0\nb,1\n")
-    warnings = look(source, set=["weight.by=peak"], missing="propagate").facts["warnings"]
-    assert "outside" not in " ".join(warnings)
+    with_gap = table("a,0\na,\na,0\na,1\nb,0\nb,1\nb,0\nb,1\n")
+    warnings = look(with_gap, set=[weight], missing="propagate").facts["warnings"]
+    assert "outside" not in " ".join(warnings)  # a mean of NaN is not
 
 
 def test_the_advantages_are_those_of_the_rows_that_are_written() -> None:
