@@ -109,10 +109,10 @@ class InspectKeywords(PlanKeywords, total=False):
     sort: Text
     text_column: Text
     duplicates: Switch
+    pass_at: Text
     rescored_column: Text
     old_token_logprobs: Text
     token_entropy: Text
-    pass_at: Text
 
 
 class SelectKeywords(SharedKeywords, total=False):
@@ -152,13 +152,13 @@ class ExportKeywords(AuditKeywords, total=False):
     max_weight: Number
     ratio_cap: Number
     pool: Switch
-    pass_at: Text
     solved_at: Number
     tokens: Text
     prompt_tokens: Text
     token_logprobs: Text
     old_token_logprobs: Text
     where: Several
+    pass_at: Text
     against: Several
     limit: Whole
     control: Switch

@@ -300,6 +300,8 @@ _MORE = _of_panels({
         Column("text_column", "Column with the response text (default: found by name).",
                brief="Column with the response text"),
         Switch("duplicates", "Look for identical texts within groups even in large files."),
+        Option("pass_at", "pass@K of each prompt (in export with --to prompts), or of each run with --against: 1 - C(n-c, K) / C(n, K) for c solved rows of n; null where n < K.",
+               metavar="K,..."),
         Several("before", "Earlier run on the same prompts: shows how solve rates changed, with a 95% interval. Of several, the first is the base. In select and export: other runs, counted by the facts runs and solved_runs of --where.",
                 spelled="--against", metavar="[NAME=]INPUT", brief="Earlier run to compare with"),
         Option("rescored", "File with the earlier rewards of the same rollouts: how far both agree, which groups gain or lose their gradient, and which advantages change.",
@@ -349,8 +351,6 @@ _MORE = _of_panels({
     PROMPTS: (
         Switch("pool", "Pool groups with the same prompt, for example from several steps or runs.",
                brief="Pool groups with the same prompt"),
-        Option("pass_at", "pass@K of each prompt, or of each run with --against: 1 - C(n-c, K) / C(n, K) for c solved rows of n; null where n < K.",
-               metavar="K,..."),
         Number("solved_at", "A row counts as solved if its reward is at least X (default: the highest reward of the input). With pass@K in --where, for every kind of export; also for --pick shortest."),
     ),
     TOKENS: (
@@ -500,7 +500,7 @@ _COMMANDS = (
         "inspect",
         "Inspect rewards and groups: spread, solve rates, groups without a gradient, and which group size would help.",
         options=_options(
-            "where", LOOK, *_DRIFT, "pass_at", *_ADVANTAGE, ENGINE, *_READ, "fail_on", "json", *_SHOWN,
+            "where", LOOK, *_DRIFT, *_ADVANTAGE, ENGINE, *_READ, "fail_on", "json", *_SHOWN,
         ),
         common=(
             "preset", "method", *_GROUPED, *_REWARDED, "where", "by", "full", "show", "top", "sort", "format", "before", "rescored", "fail_on",
@@ -549,7 +549,7 @@ _COMMANDS = (
         "export",
         "Export training data: best rows (SFT), preference pairs (DPO), weighted rows, prompts, tokens.",
         options=_options(
-            EXPORT, SFT, "per_group", PAIRS, WEIGHTS, PROMPTS, TOKENS, "where", "before", "limit", "control", "holdout", "holdout_seed", "seed", "output", "force", SHAPE, *_ADVANTAGE,
+            EXPORT, SFT, "per_group", PAIRS, WEIGHTS, PROMPTS, TOKENS, "where", "pass_at", "before", "limit", "control", "holdout", "holdout_seed", "seed", "output", "force", SHAPE, *_ADVANTAGE,
             *_READ, "fail_on", "json", "summary", *_SHOWN, without=("teacher_logprobs", "token_entropy"),
         ),
         common=(
