@@ -30,7 +30,7 @@ from grpo_cli.formats.columnar import stderr_silenced
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.formats.json_document import document
 from grpo_cli.formats.json_document.document import Documents
-from grpo_cli.formats.registry import FORMATS, nested, of, sniff
+from grpo_cli.formats.registry import FORMATS, of, sniff
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Excerpt, Field
 from grpo_cli.values.column_types import series_of
@@ -60,12 +60,10 @@ def scanned(known: Any, data: bytes | str, name: str, kind: Any = "number") -> l
         ('[" 1e3 "]', 1000.0),
         ('["7/8"]', 0.875),
         ('["false"]', 0.0),
-        ('[0.5, "+.5"]', 0.5),
-        ('["-inf"]', -math.inf),
+        ('["-inf", -1%s]' % ("0" * 400), -math.inf),
         ('["Infinity", 1%s]' % ("0" * 400), math.inf),
-        ("[1000000000000000000000000000000]", 1e30),
     ],
-)  # fmt: skip
+)
 def test_a_number_is_read_from_whatever_writes_one(values: str, number: float | None) -> None:
     for value in json.loads(values):
         assert cells.as_number(value) == number
@@ -152,13 +150,6 @@ def test_keys_of_one_type_keep_it(values: str, dtype: pl.DataType) -> None:
     assert cells.key_series("k", json.loads(values)).dtype == dtype
 
 
-@pytest.mark.parametrize("keys", [["a", 'q"\\\n\x01é', "1", None], [1, -5, None], [True, None]])
-def test_typed_and_mixed_keys_have_the_same_canonical_text(keys: list[Any]) -> None:
-    texts = cells.canonical(cells.key_series("k", keys)).to_list()
-    *mixed, _ = cells.canonical(cells.key_series("k", [*keys, {}]))
-    assert texts == mixed
-
-
 def test_the_fields_of_a_key_have_an_order() -> None:
     assert cells.canonical(pl.Series([[{"b": 1, "a": "x"}]])).to_list() == ['[{"a":"x","b":1}]']
     assert cells.canonical(pl.Series(["a"], dtype=pl.Categorical)).to_list() == ['"a"']
@@ -175,16 +166,17 @@ rows = st.dictionaries(st.sampled_from(["reward", "k", "advantage", "a.b", "é",
 
 @st.composite
 def json_lines(draw: st.DrawFn) -> bytes:
+    """Rows, and now and then a blank line; blanks around them, and a line feed at the end or none."""
     text = draw(st.sampled_from(["", "\ufeff"]))
-    count = draw(st.integers(1, 5))
-    for at in range(count):
-        if at == count - 1 or draw(st.integers(0, 5)):
+    for row in [*draw(st.lists(st.none() | rows, max_size=4)), draw(rows)]:
+        text += draw(st.sampled_from(["", " ", "\t"]))
+        if row is not None:
             marks = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,\t", " : ")]))
-            line = json.dumps(draw(rows), ensure_ascii=draw(st.booleans()), separators=marks)
-            line = line.encode("utf-8", "backslashreplace").decode()
-            text += draw(st.sampled_from(["", " ", "\t"])) + line
-        text += draw(st.sampled_from(["", " ", "  \t"]))
-        text += draw(st.sampled_from(["\n", "\r\n"] if at < count - 1 else ["", "\n", "\r\n"]))
+            line = json.dumps(row, ensure_ascii=draw(st.booleans()), separators=marks)
+            text += line.encode("utf-8", "backslashreplace").decode()
+        text += draw(st.sampled_from(["\n", "\r\n", "  \t\n"]))
+    if draw(st.booleans()):
+        text = text.removesuffix("\n").removesuffix("\r")
     return text.encode()
 
 
@@ -204,20 +196,6 @@ def test_a_new_field_or_one_that_is_replaced_changes_nothing_else(data: bytes) -
     assert repr(after) == repr(expected)  # NaN equals nothing
 
 
-def key_of(value: Any) -> Any:
-    """What a value of JSON is as a key: its kind and its value, where NaN equals NaN and a field of null is none."""
-    match value:
-        case dict():
-            return "object", {name: key_of(inner) for name, inner in value.items() if inner is not None}
-        case list():
-            return "list", [key_of(inner) for inner in value]
-        case bool() | str():
-            return type(value), value
-        case int() | float():
-            return "number", "NaN" if repr(value) == "nan" else value
-    return None
-
-
 @given(json_lines())
 def test_the_scan_of_jsonl_agrees_with_the_json_module(data: bytes) -> None:
     read = parsed(data)
@@ -226,10 +204,9 @@ def test_the_scan_of_jsonl_agrees_with_the_json_module(data: bytes) -> None:
     assert JSONL.columns(source) == names
     for name in names:
         keys = JSONL.scan(source, [Field(name, "key")]).frame[name]
-        found = cells.canonical(keys).to_list()
-        expected = [key_of(row.get(name)) for row in read]
-        assert [key_of(json.loads(text or "null")) for text in found] == expected
-        assert [found.index(text) for text in found] == [expected.index(value) for value in expected]
+        cell = [row.get(name) for row in read]
+        expected = [None if value is None else cells.key_text(value) for value in cell]
+        assert cells.canonical(keys).to_list() == expected
 
 
 @pytest.mark.parametrize(
@@ -470,17 +447,17 @@ def test_rows_of_view_types_are_written_once_whatever_is_between_them() -> None:
     assert ipc.open_file(out).schema.remove(5) == ipc.open_file(data).schema
 
 
-def test_a_replaced_column_of_arrow_stays_in_its_place() -> None:
-    table = pa.table({"a": [1], "advantage": ["old"], "z": [2]})
-    out = woven(ARROW, arrow_of(table), adding([0.5], replace=True))
+def test_a_replaced_column_of_arrow_stays_in_its_place_and_one_is_added_without_rows() -> None:
+    data = arrow_of(pa.table({"a": [1], "advantage": ["old"], "z": [2]}))
+    out = woven(ARROW, data, adding([0.5], replace=True))
     assert ARROW.columns(in_memory(out)) == ["a", "advantage", "z"]
     assert scanned(ARROW, out, "advantage") == [0.5]
-
-
-def test_an_arrow_table_without_rows_gains_the_column() -> None:
-    out = woven(ARROW, arrow_of(pa.table({"r": pa.array([], pa.float64())})), adding(pl.Series([], dtype=pl.Float64)))
+    nothing = pl.Series([], dtype=pl.Float64)
+    out = woven(ARROW, arrow_of(pa.table({"r": []})), adding(nothing))
     assert ARROW.columns(in_memory(out)) == ["r", "advantage"]
     assert scanned(ARROW, out, "advantage") == []
+    with pytest.raises(InputChanged):
+        woven(ARROW, data, adding([0.5, 1.5]))
 
 
 @pytest.mark.parametrize(
@@ -496,11 +473,6 @@ def test_a_broken_file_or_feather_1_is_one_line(data: bytes) -> None:
 def test_a_word_in_a_parquet_column_is_named_with_its_row() -> None:
     with pytest.raises(DataError, match="in row 2: r is 'good', expected a number"):
         scanned(PARQUET, parquet_of(pa.table({"r": ["1", "good"]})), "r")
-
-
-def test_fewer_rows_than_before_are_a_changed_input() -> None:
-    with pytest.raises(InputChanged):
-        woven(ARROW, arrow_of(pa.table({"r": [1, 2]})), adding([0.5]))
 
 
 # --- which format, and from one to another ---------------------------------------------------------
@@ -535,16 +507,6 @@ def test_a_pipe_is_known_by_its_first_bytes(data: bytes, name: str) -> None:
 def test_a_pipe_of_something_else_says_what_to_do(data: bytes, cure: str) -> None:
     with pytest.raises(DataError, match=cure):
         sniff(in_memory(data))
-
-
-@pytest.mark.parametrize("target", FORMATS)
-def test_what_only_columns_hold_can_be_written_as_every_other_format(target: str) -> None:
-    frame = PARQUET.read(in_memory(parquet_of(nested_table().drop_columns(["m"]))))
-    sink = io.BytesIO()
-    FORMATS[target].write_parts(iter([frame]), sink, NOTE)
-    again = FORMATS[target].read(in_memory(sink.getvalue()))
-    assert again.columns == frame.columns
-    assert again.height == frame.height
 
 
 def test_late_fields_of_a_struct_are_not_dropped() -> None:
@@ -603,17 +565,6 @@ def test_single_rows_are_values_and_json_texts(name: str, *, scanned_before: boo
 def single(known: Any, source: Input, index: Any, rows: Any, column: str, *, as_json: bool = False) -> list[Any]:
     frames = known.rows(source, Excerpt(index, rows, [column], as_json))
     return list(pl.concat(frames)[column])
-
-
-def test_the_values_of_rollouts_in_lines() -> None:
-    source = in_memory("""\
-{"q": "q0", "traces": [{"r": 0}, {"r": 1}]}
-{"q": "q1", "traces": [{"r": 0}, {"r": 1}]}
-{"q": "q2", "traces": [{"r": 0}, {"r": 1}]}
-""")
-    known = nested(JSONL, "traces[]")
-    assert [*known.cheap_rows(source, None, 6)] == [0, 1, 2, 3, 4, 5]
-    assert single(known, source, None, np.array([1, 2, 5]), "q") == ["q0", "q1", "q2"]
 
 
 def test_standard_error_is_itself_again_when_the_last_of_several_threads_is_done(

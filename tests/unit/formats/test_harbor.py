@@ -95,18 +95,13 @@ def test_trajectories_are_read_when_their_texts_are_asked_for(top: Path, monkeyp
     few = read.call_count
     assert few < 80  # a sample, to compare prompts
     compute(top)
-    assert len(rows_of(f"{top}.advantages.jsonl")[99]["messages"]) == 4
+    last = rows_of(f"{top}.advantages.jsonl")[99]
+    assert len(last["messages"]) == 4
     assert read.call_count >= few + 100
     read.reset_mock()
     done = adv(f"export {top} --to sft --limit 5 -o -")
     assert [row["messages"][-1]["content"] for row in done.rows] == ["1", "5", "9", "13", "17"]
     assert read.call_count < 110  # a sample, and the groups that are left
-
-
-def test_groups_may_be_made_of_texts(job: Path) -> None:
-    found = look(job, group="messages", singleton="zero", missing="exclude")
-    assert found.facts["rows"] == 6
-    assert found.facts["groups"] == 6
 
 
 def test_a_trial_that_is_gone_is_a_change_of_the_input(job: Path) -> None:
@@ -139,18 +134,11 @@ def test_several_rewards_are_components_unless_one_is_called_reward(top: Path) -
     harbor.trial(top, "t", "b", {"correct": 0.0})
     found = look(top)
     assert list(found.facts["reward_columns"]) == ["reward_correct", "reward_style"]
-    assert "reward = reward, else the sum of the columns like reward_*" in " ".join(adv("schemas harbor").out.split())
     assert found.scored.frame[".reward"].to_list() == [1.5, 0.0]
     harbor.trial(top, "t", "c", {"reward": 0.25, "style": 9.0})
     found = look(top, missing="exclude")
     assert list(found.facts["reward_columns"]) == ["reward"]
     assert look(top, reward="reward_style", missing="exclude").scored.frame[".reward"].to_list() == [0.5, None, 9.0]
-
-
-def test_models_that_share_a_task_are_groups_of_their_own(top: Path) -> None:
-    for at, policy in enumerate(("gpt-5", "gpt-5", "opus", "opus")):
-        harbor.trial(top, "t", f"{at}", {"reward": at % 2}, model=policy)
-    assert look(top).narrow.table["group"].to_list() == [0, 0, 1, 1]
 
 
 def test_conversations_become_sft_records_and_browse_shows_them(job: Path) -> None:
@@ -166,10 +154,6 @@ def test_conversations_become_sft_records_and_browse_shows_them(job: Path) -> No
         assert shown["prompt"] == "Solve sort-list."
         assert [row["text"].splitlines()[-1] for row in shown["rows"]] == ["0", "1", "2"]
         assert "[assistant, tool call bash]" in shown["rows"][0]["text"]
-
-
-def test_schemas_says_why_a_folder_is_a_job(job: Path) -> None:
-    assert facts_of(f"schemas {job}")["schema"] == "harbor"
 
 
 def test_what_lies_in_a_trial_is_no_trial(job: Path) -> None:
@@ -241,15 +225,11 @@ def test_a_reward_that_a_result_names_twice_is_refused(top: Path) -> None:
     ("odd", "why"),
     [
         ('{"verifier_result": {"rewards": ["a"]}}', "'list' object is not a mapping"),
-        ('{"verifier_result": {"rewards": "reward"}}', "'str' object is not a mapping"),
-        ('{"verifier_result": {"rewards": 1.0}}', "'float' object is not a mapping"),
         ('{"verifier_result": [1]}', "'list' object is not a mapping"),
         ('{"step_results": 3}', "must be an iterable, not int"),
         ('{"step_results": {"a": {}}}', "'str' object has no attribute 'get'"),
         ('{"step_results": [{"agent_result": "none"}]}', "'str' object is not a mapping"),
-        ('{"agent_result": "none"}', "'str' object is not a mapping"),
         ('{"agent_result": {"n_output_tokens": "12"}}', "'int' and 'str'"),
-        ('{"agent_result": {"cost_usd": [1]}}', "'int' and 'list'"),
         ('{"exception_info": {"exception_type": ["ApiError"]}}', "unhashable type: 'list'"),
         ('{"exception_info": "ApiError"}', "'str' object is not a mapping"),
     ],

@@ -6,7 +6,6 @@ import io
 import json
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +27,6 @@ from grpo_cli.formats.parquet import splice
 from grpo_cli.formats.parquet.footer import Unspliceable
 from grpo_cli.formats.parquet.splice import copy_start
 from grpo_cli.formats.registry import FORMATS
-from grpo_cli.values.cells import Field
 from tests.support.drawn import paired
 from tests.support.weaving import NOTE, in_memory, inserting, woven_with_notes
 
@@ -113,15 +111,16 @@ def check(data: bytes, rows: int, folder: Path) -> bytes:
     old = metadata(data)
     new = metadata(out)
     assert new.num_columns == old.num_columns + 1
-    left = values(rows)
+    row = 0
     for was, group in zip(old.to_dict()["row_groups"], new.to_dict()["row_groups"], strict=True):
         chunk = group["columns"][-1]
-        assert group["num_rows"] == was["num_rows"] == chunk["num_values"]
+        count = group["num_rows"]
+        assert count == was["num_rows"] == chunk["num_values"]
         assert group["total_byte_size"] == was["total_byte_size"] + chunk["total_uncompressed_size"]
-        here, left = left[: group["num_rows"]], left[group["num_rows"] :]
-        if here:
-            assert chunk["statistics"]["min"] == min(here)
-            assert chunk["statistics"]["max"] == max(here)
+        if count:
+            assert chunk["statistics"]["min"] == row - 1.25
+            assert chunk["statistics"]["max"] == row + count - 2.25
+        row += count
     assert new.metadata[b"grpo_adv"] == NOTE["grpo_adv"].encode()
     assert is_spliced(data, out, "advantage")
     return out
@@ -145,7 +144,7 @@ def test_files_by_pyarrow(codec: str, pages: str, tmp_path: Path) -> None:
     assert new.column(new.num_columns - 1).compression == new.column(0).compression
 
 
-@pytest.mark.parametrize("options", [{}, {"row_group_size": 2}, {"compression": "uncompressed"}, {"statistics": False}])
+@pytest.mark.parametrize("options", [{}, {"row_group_size": 2, "compression": "uncompressed", "statistics": False}])
 def test_files_by_polars(options: Any, tmp_path: Path) -> None:
     sink = io.BytesIO()
     words = pl.Series(["x", "y", "x", None])
@@ -154,14 +153,12 @@ def test_files_by_polars(options: Any, tmp_path: Path) -> None:
         "s": [{"a": 1}] * 4, "d": pl.Series([1, 2, 3, None], dtype=pl.Decimal(10, 2)),
     })  # fmt: skip
     frame.write_parquet(sink, **options)
-    out = check(sink.getvalue(), 4, tmp_path)
-    assert pl.read_parquet(out).drop("advantage").equals(frame, null_equal=True)
-    assert pl.read_parquet(out).schema == {**frame.schema, "advantage": pl.Float64}
+    found = pl.read_parquet(check(sink.getvalue(), 4, tmp_path))
+    assert found.drop("advantage").equals(frame, null_equal=True)
+    assert found.schema == {**frame.schema, "advantage": pl.Float64}
 
 
-@pytest.mark.parametrize(
-    "index", [None, ["a", "b", "c"], pd.RangeIndex(5, 8), pd.MultiIndex.from_tuples([(1, "x"), (2, "y"), (3, "z")])]
-)
+@pytest.mark.parametrize("index", [["a", "b", "c"], pd.RangeIndex(5, 8), pd.MultiIndex.from_product([[1], [*"xyz"]])])
 def test_files_by_pandas(index: Any, tmp_path: Path) -> None:
     sink = io.BytesIO()
     pd.DataFrame({"k": [1, 2, 3], "t": pd.Categorical(["a", "b", "a"])}, index=index).to_parquet(sink)
@@ -181,7 +178,6 @@ def test_files_by_duckdb(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"row_group_size": 1},
         {"bloom_filter_options": {"k": {"ndv": 10, "fpp": 0.01}}, "write_page_index": True},
         {"sorting_columns": [pq.SortingColumn(0)], "store_schema": False},
         {"write_page_checksum": True, "use_dictionary": False, "version": "1.0"},
@@ -193,7 +189,7 @@ def test_rarer_options(options: Any, tmp_path: Path) -> None:
     assert new.sorting_columns == metadata(data).row_group(0).sorting_columns
 
 
-@pytest.mark.parametrize("groups", [[], [0], [0, 0, 0], [0, 2, 0, 0, 4, 1]])
+@pytest.mark.parametrize("groups", [[], [0], [0, 2, 0, 0, 4, 1]])
 def test_row_groups_without_rows(groups: list[int], tmp_path: Path) -> None:
     sink = io.BytesIO()
     table = TABLE.select(["k", "r"])
@@ -218,34 +214,28 @@ column_types = st.sampled_from([
 
 @given(
     dtypes=st.lists(column_types, min_size=1, max_size=5),
-    sizes=st.lists(st.integers(0, 400), max_size=6),
+    rows=st.integers(0, 900),
+    group=st.integers(1, 400),
     codec=st.sampled_from(CODECS),
     pages=st.sampled_from(["1.0", "2.0"]),
     same=st.booleans(),
     replaced=st.booleans(),
 )
 def test_any_schema_and_any_row_groups(
-    dtypes: list[pa.DataType], sizes: list[int], codec: str, pages: Any, *, same: bool, replaced: bool
+    dtypes: list[pa.DataType], rows: int, group: int, codec: str, pages: str, *, same: bool, replaced: bool
 ) -> None:
-    schema = pa.schema([(f"c{k}", dtype) for k, dtype in enumerate(dtypes)])
-    sink = io.BytesIO()
-    written = [schema.empty_table()]
-    with pq.ParquetWriter(sink, schema, compression=codec, data_page_version=pages) as writer:
-        for size in sizes:
-            written.append(pa.table([pa.nulls(size, dtype) for dtype in dtypes], schema=schema))
-            writer.write_table(written[-1], row_group_size=max(size, 1))
-    data = sink.getvalue()
-    rows = sum(sizes)
+    table = pa.table({f"c{k}": pa.nulls(rows, dtype) for k, dtype in enumerate(dtypes)})
+    data = wrote(table, row_group_size=group, compression=codec, data_page_version=pages)
     status = ["ok" if same else f"{k}" for k in range(rows)]
     name = "c0" if replaced else "status"
     out, _ = woven(data, adding(rows, replace=replaced, **{name: pl.Series(status, dtype=pl.String)}))
     assert out[: start(data)] == data[: start(data)]
-    table = pq.read_table(io.BytesIO(out))
-    assert table.column_names == [*schema.names, "advantage"] + ["status"] * (not replaced)
-    assert table[name].to_pylist() == status
-    assert table["advantage"].to_pylist() == values(rows)
-    kept = [column for column in schema.names if column != name]
-    assert table.select(kept).equals(pa.concat_tables(written).select(kept))
+    found = pq.read_table(io.BytesIO(out))
+    assert found.column_names == [*table.column_names, "advantage"] + ["status"] * (not replaced)
+    assert found[name].to_pylist() == status
+    assert found["advantage"].to_pylist() == values(rows)
+    kept = [column for column in table.column_names if column != name]
+    assert found.select(kept).equals(table.select(kept))
     assert is_spliced(data, out, "advantage", name)
 
 
@@ -286,15 +276,14 @@ def test_a_replaced_column_keeps_its_place_and_leaves_dead_bytes(name: str, tmp_
     sorting = [pq.SortingColumn(0), pq.SortingColumn(6)]
     data = wrote(table, row_group_size=3, write_page_index=True, sorting_columns=sorting)
     out, notes = woven(data, adding(ROWS, replace=True))
-    dead = 0
-    for group in metadata(data).to_dict()["row_groups"]:
-        gone = [chunk for chunk in group["columns"] if chunk["path_in_schema"].split(".")[0] == "advantage"]
-        dead += sum(chunk["total_compressed_size"] for chunk in gone)
+    chunks = [chunk for group in metadata(data).to_dict()["row_groups"] for chunk in group["columns"]]
+    gone = [chunk for chunk in chunks if chunk["path_in_schema"].split(".")[0] == "advantage"]
+    dead = sum(chunk["total_compressed_size"] for chunk in gone)
     assert notes == [f"in: {dead:,} bytes of the replaced column stay in the file unread"]
-    new = metadata(out).to_dict()
-    for group in new["row_groups"]:
+    groups = metadata(out).to_dict()["row_groups"]
+    for group in groups:
         assert group["total_byte_size"] == sum(chunk["total_uncompressed_size"] for chunk in group["columns"])
-        assert len(group["columns"]) == metadata(data).num_columns - len(gone) + 1
+        assert len(group["columns"]) == (len(chunks) - len(gone)) // 3 + 1
     for frame in read_by_all(out, tmp_path).values():
         assert list(frame.columns) == table.column_names
         assert frame["advantage"].tolist() == values(ROWS)
@@ -330,19 +319,13 @@ def test_encrypted_files_are_refused_in_one_line(*, plaintext_footer: bool) -> N
     keys = encryption.EncryptionConfiguration("f", column_keys={"c": ["r"]}, plaintext_footer=plaintext_footer)
     locks = encryption.CryptoFactory(OpenKeys).file_encryption_properties(encryption.KmsConnectionConfig(), keys)
     data = wrote(TABLE, encryption_properties=locks)
-    known = FORMATS["parquet"]
-    for attempt in (
-        lambda: known.columns(in_memory(data)),
-        lambda: known.scan(in_memory(data), [Field("k", "key")]),
-        lambda: known.read(in_memory(data)),
-        lambda: woven(data, adding(ROWS)),
-        lambda: woven(data, adding(1, take=np.array([0]))),
-        lambda: known.compared(in_memory(data), in_memory(data), {"advantage"}),
+    with pytest.raises(
+        DataError, match=r"^in: .* encrypted; decrypt it with .*, or with pyarrow, and run again on the copy$"
     ):
-        with pytest.raises(DataError, match=r"^in: .* encrypted[^\n]*$"):
-            attempt()
-    with pytest.raises(DataError, match="decrypt it with the tool that wrote it, or with pyarrow, and run again"):
         FORMATS["parquet"].columns(in_memory(data))
+    for weaving in (adding(ROWS), adding(1, take=[0])):
+        with pytest.raises(DataError, match=r"^in: .* encrypted[^\n]*$"):
+            woven(data, weaving)
 
 
 def test_an_arrow_schema_that_cannot_be_read_takes_the_general_path() -> None:
@@ -368,8 +351,8 @@ def test_a_dictionary_is_made_only_where_values_repeat() -> None:
     data = wrote(pa.table({"k": numbers}), row_group_size=20_000)
     for new, there in ((numbers % 5 / 2, True), (numbers / 3, False)):
         out, _ = woven(data, inserting({"a": new}))
-        groups = metadata(out).to_dict()["row_groups"]
-        assert [group["columns"][1]["has_dictionary_page"] for group in groups] == [there] * 3
+        for group in metadata(out).to_dict()["row_groups"]:
+            assert group["columns"][1]["has_dictionary_page"] == there
         assert pl.read_parquet(out)["a"].to_list() == new.tolist()
 
 
@@ -385,16 +368,11 @@ def test_the_file_is_the_same_wherever_it_is_written(mode: Literal["wb", "ab", "
         FORMATS["parquet"].weave(Input.at(source), None, sink, adding(ROWS))
         assert sink.tell() == len(expected)
     assert Path("b").read_bytes() == expected
-
-
-def test_a_pipe_takes_it_too() -> None:
-    expected, _ = woven(wrote(TABLE), adding(ROWS))
-    out, into = os.pipe()
-    with os.fdopen(out, "rb") as reader, ThreadPoolExecutor(1) as pool:
-        read = pool.submit(reader.read)
-        with os.fdopen(into, "wb") as sink:
-            FORMATS["parquet"].weave(in_memory(wrote(TABLE)), None, sink, adding(ROWS))
-        assert read.result() == expected
+    out, into = os.pipe()  # which has room for it
+    with os.fdopen(out, "rb") as reader:
+        with os.fdopen(into, "wb") as pipe:
+            FORMATS["parquet"].weave(Input.at(source), None, pipe, adding(ROWS))
+        assert reader.read() == expected
 
 
 def test_a_file_that_became_shorter_is_a_changed_input() -> None:
@@ -414,20 +392,18 @@ def test_any_difference_in_what_was_there_is_seen() -> None:
     data = wrote(TABLE, row_group_size=3, write_page_index=True)
     out, _ = woven(data, adding(ROWS))
     cast = TABLE.set_column(4, "r", TABLE["r"].cast(pa.float32()))
-    others = {
-        "row groups": wrote(TABLE, row_group_size=2),
-        "rows": wrote(TABLE.slice(1)),
-        "first column": wrote(TABLE.drop_columns("k")),
-        "last column": wrote(TABLE.drop_columns("b")),
-        "codec": wrote(TABLE, row_group_size=3, compression="gzip", write_page_index=True),
-        "type": wrote(cast, row_group_size=3),
-    }
-
     assert is_spliced(data, out, "advantage")
     assert not is_spliced(data, out)
     assert is_spliced(data, data)
-    for what, new in others.items():
-        assert not is_spliced(data, new, "advantage"), what
+    for other in (
+        wrote(TABLE, row_group_size=2),
+        wrote(TABLE.slice(1)),
+        wrote(TABLE.drop_columns("k")),
+        wrote(TABLE.drop_columns("b")),
+        wrote(TABLE, row_group_size=3, compression="gzip", write_page_index=True),
+        wrote(cast, row_group_size=3),
+    ):
+        assert not is_spliced(data, other, "advantage")
 
 
 def test_every_byte_before_the_old_footer_counts() -> None:
@@ -442,6 +418,6 @@ def test_every_byte_before_the_old_footer_counts() -> None:
 
 
 def test_columns_that_lie_elsewhere_are_compared_by_their_values() -> None:
-    table = pa.table({"a": [1, 2], "b": ["x", "y"]})
-    moved = wrote(pa.table({"new": ["z" * 100] * 2, **{name: table[name] for name in table.column_names}}))
-    assert FORMATS["parquet"].compared(in_memory(moved), in_memory(wrote(table)), {"new"}) == ("values", None)
+    before = in_memory(wrote(pa.table({"a": [1, 2], "b": ["x", "y"]})))
+    moved = in_memory(wrote(pa.table({"new": ["z" * 100] * 2, "a": [1, 2], "b": ["x", "y"]})))
+    assert FORMATS["parquet"].compared(moved, before, {"new"}) == ("values", None)
