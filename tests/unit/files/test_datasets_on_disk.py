@@ -118,8 +118,3 @@ def test_a_reference_that_is_no_text_names_no_snapshot(tmp_path: Path) -> None:
     (tmp_path / "refs" / "main").write_bytes(b"\xff\xfe")
     with pytest.raises(DataError, match="no file to read in this directory"):
         look(tmp_path / "snapshots")
-
-
-def test_a_state_json_by_itself_is_read_like_any_file(tmp_path: Path) -> None:
-    write(tmp_path / "a" / "state.json", ROWS)
-    assert look(tmp_path / "a").facts["rows"] == len(ROWS)

@@ -482,7 +482,16 @@ def test_the_suffix_decides_and_an_unknown_one_lists_the_known_ones() -> None:
     assert of("x/A.JSON").name == "jsonl"
     assert of("a.b.pq").name == "parquet"
     assert of("a.tsv").name == "tsv"
-    for name in ("a.txt", "a", ".jsonl/a", "a.jsonl.bz2"):
+    assert of("a.jsonl.gz") is of("b/c.NDJSON.ZST") is of("a.jsonl")
+    for name in (
+        "a.txt",
+        "a",
+        ".jsonl/a",
+        "a.jsonl.bz2",
+        "a.gz",
+        "a.arrow.zst",
+        "a.jsonl.gz.zst",
+    ):  # only text is packed
         with pytest.raises(UsageError, match=r"\.parquet"):
             of(name)
 

@@ -1,4 +1,4 @@
-"""Parquet that is written again instead of spliced: 96-bit timestamps, entries that describe the schema, side files."""
+"""Parquet that is written again instead of spliced: 96-bit timestamps, entries that describe the schema."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.support.command import Done, adv
 SPARK: Final = "org.apache.spark.sql.parquet.row.metadata"
 NEVER: Final = 253_402_300_799_999_999  # the last microsecond of the year 9999
 ROWS: Final = 12
+# Without a row of each group, which no splice can make.
 FEWER: Final = ("--group-size", "3", "--group", "prompt_id", "--partial", "drop", "--quiet")
 
 
@@ -26,14 +27,6 @@ def table(**more: pa.Array) -> pa.Table:
 
 def run(*arguments: object) -> Done:
     return adv(*map(str, arguments))
-
-
-def fewer(path: Path) -> Path:
-    """The file without a row of each group, which no splice can make."""
-    target = path.with_name("fewer.parquet")
-    done = run("compute", path, "-o", target, *FEWER)
-    assert not done.status, done.err
-    return target
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -63,41 +56,18 @@ def test_96_bit_timestamps_are_copied_and_never_re_encoded(*, nested: bool) -> N
 
 def test_entries_that_describe_the_schema_learn_of_the_new_column() -> None:
     path = Path("in.parquet")
-    notes = {
-        SPARK: """{"type": "struct", "fields": [
-            {"name": "prompt_id", "type": "string", "nullable": true, "metadata": {}},
-            {"name": "reward", "type": "double", "nullable": true, "metadata": {}}
-        ]}""",
-        "huggingface": """{"info": {"features": {
-            "prompt_id": {"dtype": "string", "_type": "Value"}, "reward": {"dtype": "double", "_type": "Value"}
-        }}}""",
-        "mine": "kept",
-    }
+    spark = """{"type": "struct", "fields": [
+        {"name": "prompt_id", "type": "string", "nullable": true, "metadata": {}},
+        {"name": "reward", "type": "double", "nullable": true, "metadata": {}}
+    ]}"""
+    features = """{"info": {"features": {
+        "prompt_id": {"dtype": "string", "_type": "Value"}, "reward": {"dtype": "double", "_type": "Value"}
+    }}}"""
+    notes = {SPARK: spark, "huggingface": features, "mine": "kept"}
     pq.write_table(table().replace_schema_metadata(notes), path)
-    found = pq.read_schema(fewer(path)).metadata
-    spark = json.loads(found[SPARK.encode()])["fields"]
-    assert [field["name"] for field in spark] == ["prompt_id", "reward", "advantage"]
+    assert not run("compute", path, "-o", "fewer.parquet", *FEWER).status
+    found = pq.read_schema("fewer.parquet").metadata
+    fields = json.loads(found[SPARK.encode()])["fields"]
+    assert [field["name"] for field in fields] == ["prompt_id", "reward", "advantage"]
     assert [*json.loads(found[b"huggingface"])["info"]["features"]] == ["prompt_id", "reward", "advantage"]
     assert found[b"mine"] == b"kept"
-
-
-# --- side files ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
-def test_a_file_with_checksums_beside_it_is_not_replaced(suffix: str) -> None:
-    """Hadoop's `.crc` files: nobody would update them, and then Spark refuses to read the file."""
-    source = Path(f"in.{suffix}")
-    if suffix == "jsonl":
-        source.write_text('{"prompt_id": 1, "reward": 0}\n{"prompt_id": 1, "reward": 1}\n')
-    else:
-        pq.write_table(table(), source)
-    side = source.with_name(f".{source.name}.crc")
-    side.write_bytes(b"crc")
-    before = source.read_bytes()
-    done = run("compute", source, "--in-place")
-    assert done.status == 1
-    assert f"{side} has its checksums, which would no longer match; remove it; " in done.err
-    assert source.read_bytes() == before
-    side.unlink()
-    assert not run("compute", source, "--in-place", "--quiet").status
