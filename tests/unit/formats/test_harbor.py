@@ -70,15 +70,11 @@ def test_jobs_in_a_folder_are_inputs_of_their_own_and_a_trial_is_one_as_well(job
     assert look(job / "0-sort-list__Ab0", singleton="zero").facts["rows"] == 1
 
 
-@pytest.mark.parametrize("what", ["nothing yet", "a pipe", "a device", "a folder"])
+@pytest.mark.parametrize("what", ["nothing yet", "a pipe"])
 def test_a_result_that_is_no_file_is_no_row_and_is_named(job: Path, what: str) -> None:
     result = harbor.trial(job, "sort-list", "9-odd", None, finished=False) / "result.json"
     if what == "a pipe":
         os.mkfifo(result)
-    if what == "a device":
-        result.symlink_to("/dev/zero")
-    if what == "a folder":
-        result.mkdir()
     facts = facts_of(f"inspect {job}")
     assert facts["rows"] == 6
     assert f"skipped 1 trial without a readable result.json: {job}/9-odd/" in facts["warnings"]
@@ -142,10 +138,9 @@ def test_several_rewards_are_components_unless_one_is_called_reward(top: Path) -
 
 
 def test_conversations_become_sft_records_and_browse_shows_them(job: Path) -> None:
-    done = adv(f"export {job} --to sft -o -")
-    assert done.status == 0, done.err
-    assert [row["reward"] for row in done.rows] == [1.0, 1.0]
-    assert [row["messages"][-1]["content"] for row in done.rows] == ["0", "5"]
+    best = adv(f"export {job} --to sft -o -").rows
+    assert [row["reward"] for row in best] == [1.0, 1.0]
+    assert [row["messages"][-1]["content"] for row in best] == ["0", "5"]
     pairs = adv(f"export {job} --to pairs -o -").rows
     assert [row["chosen"][-1]["content"] for row in pairs] == ["0", "5"]
     assert pairs[0]["prompt"][0] == {"role": "user", "content": "Solve sort-list."}

@@ -253,31 +253,17 @@ def test_filters_that_use_statistics_and_indexes_find_the_same_rows() -> None:
         assert found.fetchall() == [(1234,)]
 
 
-def test_columns_with_odd_names_and_of_nested_types() -> None:
-    more = json.loads(
-        r'{"a.b": ["x", "y"], "é\n": [1, 2], "list": [[1.0], [null, 2.0]], "struct": [{"x": 1, "y": ["a"]}, null]}'
-    )
-    data = wrote(pa.table({"a": [{"b": 1}, {"b": 2}], "a.c": [1, 2]}), row_group_size=1)
-    out, notes = woven(data, adding(2, **more))
-    assert notes == []
-    read = pl.read_parquet(out)
-    assert read.columns == ["a", "a.c", "advantage", *more]
-    assert read.select(*more).to_dict(as_series=False) == more
-    again, _ = woven(out, inserting({"a": [0.5, 1.5]}, replace=True))
-    assert pl.read_parquet(again).equals(read.with_columns(a=pl.Series([0.5, 1.5])))
-
-
 # --- columns of the same name ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["k", "s", "l", "m", "b"])
+@pytest.mark.parametrize("name", ["k", "s", "b"])
 def test_a_replaced_column_keeps_its_place_and_leaves_dead_bytes(name: str, tmp_path: Path) -> None:
     table = TABLE.rename_columns(["advantage" if column == name else column for column in TABLE.column_names])
     sorting = [pq.SortingColumn(0), pq.SortingColumn(6)]
     data = wrote(table, row_group_size=3, write_page_index=True, sorting_columns=sorting)
     out, notes = woven(data, adding(ROWS, replace=True))
     chunks = [chunk for group in metadata(data).to_dict()["row_groups"] for chunk in group["columns"]]
-    gone = [chunk for chunk in chunks if chunk["path_in_schema"].split(".")[0] == "advantage"]
+    gone = [chunk for chunk in chunks if chunk["path_in_schema"].startswith("advantage")]
     dead = sum(chunk["total_compressed_size"] for chunk in gone)
     assert notes == [f"in: {dead:,} bytes of the replaced column stay in the file unread"]
     groups = metadata(out).to_dict()["row_groups"]
@@ -287,8 +273,8 @@ def test_a_replaced_column_keeps_its_place_and_leaves_dead_bytes(name: str, tmp_
     for frame in read_by_all(out, tmp_path).values():
         assert list(frame.columns) == table.column_names
         assert frame["advantage"].tolist() == values(ROWS)
-    kept = table.drop_columns("advantage")
-    assert repr(pq.read_table(io.BytesIO(out), columns=kept.column_names).to_pylist()) == repr(kept.to_pylist())
+    kept = pq.read_table(io.BytesIO(out)).drop_columns("advantage")
+    assert repr(kept.to_pylist()) == repr(table.drop_columns("advantage").to_pylist())
     assert metadata(out).row_group(0).sorting_columns == ()
     again, _ = woven(out, adding(ROWS, replace=True))
     assert pq.read_schema(io.BytesIO(again)).equals(pq.read_schema(io.BytesIO(out)), check_metadata=True)

@@ -10,18 +10,6 @@ from hypothesis import strategies as st
 from grpo_cli.write.refill import refill
 
 
-def test_lost_groups_are_replaced_by_the_only_survivor() -> None:
-    codes = np.array([0, 1, 0, 0, 2], dtype=np.uint32)
-    kept = np.array([True, False, True, False, False])  # the survivor has lost a row, too
-    assert refill(codes, kept, 0).tolist() == [0, 2, 0, 2, 0, 2]
-
-
-def test_nothing_kept_gives_nothing() -> None:
-    rows = refill(np.array([0, 0, 1], dtype=np.uint32), np.array([False] * 3), 0)
-    assert rows.tolist() == []
-    assert rows.dtype == np.int64
-
-
 def test_every_survivor_is_equally_likely() -> None:
     codes = np.arange(4 + 40_000, dtype=np.uint32)
     copies = refill(codes, codes < 4, 0)[4:]

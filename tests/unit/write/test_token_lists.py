@@ -12,12 +12,12 @@ from grpo_cli.write.token_lists import TokenColumns, token_advantages
 
 @pytest.mark.parametrize(("at_once", "heights"), [(1, [1, 1, 1, 1]), (4, [2, 1, 1]), (7, [3, 1]), (100, [4])])
 def test_lists_of_advantages_are_made_a_few_at_a_time(at_once: int, heights: list[int]) -> None:
-    tokens = [[7], [7] * 3, [7] * 5, [7] * 6]
-    texts = pl.DataFrame({"ids": list(map(json.dumps, tokens)), "prompt": ['"a"', '"b"', '"c"', '"d"']})
+    tokens = ["[7]", "[7, 7, 7]", "[7, 7, 7, 7, 7]", "[7, 7, 7, 7, 7, 7]"]
+    texts = pl.DataFrame({"ids": tokens, "prompt": ['"a"', '"b"', '"c"', '"d"']})
     values = pl.Series([0.5, -1.0, 0.0, 2.0])
     frames = list(token_advantages(texts, values, TokenColumns(tokens="ids"), str, at_once))
     assert [len(frame) for frame in frames] == heights
     found = pl.concat(frames)
     assert found["prompt"].to_list() == texts["prompt"].to_list()
-    wanted = [[value] * len(row) for value, row in zip(values, tokens, strict=True)]
-    assert [json.loads(text) for text in found["advantages"]] == wanted
+    lists = [json.loads(text) for text in found["advantages"]]
+    assert lists == [[0.5], [-1.0] * 3, [0.0] * 5, [2.0] * 6]
