@@ -137,20 +137,22 @@ def test_a_file_of_a_trial_is_as_long_as_a_line_may_be(job: Path) -> None:
 
 
 def test_a_job_in_the_cache_of_the_hub_has_links_to_its_blobs(job: Path) -> None:
-    snapshot = job.parent / "hub" / "datasets--o--n" / "snapshots" / "c0ffee"
-    blobs = snapshot.parents[1] / "blobs"
-    blobs.mkdir(parents=True)
-    for at, path in enumerate(sorted(job.rglob("*.json"))):
-        link = snapshot / path.relative_to(job.parent)
-        link.parent.mkdir(parents=True, exist_ok=True)
-        path.rename(blobs / str(at))
-        link.symlink_to(os.path.relpath(blobs / str(at), link.parent))
-    done = adv("export", str(snapshot / "job"), "--to", "sft", "-o", "out.jsonl", cwd=job.parent)
-    assert (done.status, len(rows_of(job.parent / "out.jsonl"))) == (0, 1), done.err
-    trajectory = snapshot / "job" / "trial-1" / "agent" / "trajectory.json"
+    repository = job.parent / "hub" / "datasets--o--n"
+    snapshot = repository / "snapshots" / "c0ffee"
+    blobs = repository / "blobs"
+    for folder in (snapshot, blobs):
+        folder.mkdir(parents=True)
+    moved = job.rename(snapshot / "job")
+    for at, path in enumerate(sorted(moved.rglob("*.json"))):
+        blob = path.rename(blobs / str(at))
+        path.symlink_to(os.path.relpath(blob, path.parent))
+    done = exported(moved)
+    assert (done.status, len(rows_of(snapshot / "out.jsonl"))) == (0, 1), done.err
+    trajectory = moved / "trial-1" / "agent" / "trajectory.json"
     trajectory.unlink()
     trajectory.symlink_to(job.parent / "private" / "agent" / "trajectory.json")
-    done = adv("export", str(snapshot / "job"), "--to", "sft", "-o", "out.jsonl", "--force", cwd=job.parent)
+    (snapshot / "out.jsonl").unlink()
+    done = exported(moved)
     assert done.status == 1
     assert "trajectory.json: a link to " in done.err
 

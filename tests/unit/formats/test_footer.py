@@ -45,11 +45,6 @@ def test_any_struct_is_stepped_over() -> None:
     assert thrift.changed(raw, found, {}) == raw
 
 
-@given(st.integers(-(2**63), 2**63 - 1))
-def test_numbers_come_back(value: int) -> None:
-    assert thrift.number(thrift.whole(value), 0) == value
-
-
 @given(st.binary(max_size=300))
 def test_noise_ends_in_one_error(raw: bytes) -> None:
     with suppress(Unspliceable):

@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -246,15 +245,6 @@ def test_taken_lines_come_in_their_new_order_each_ended() -> None:
     data = b'\xef\xbb\xbf{"a":1}\r\n\r\n{"a":2}\r\n{"a":3}'
     out = woven(JSONL, data, adding([0.5, 1.5, 2.5], take=[2, 0, 0]))
     assert out == b'\xef\xbb\xbf{"a":3,"advantage":0.5}\r\n{"a":1,"advantage":1.5}\r\n{"a":1,"advantage":2.5}\r\n'
-
-
-def test_lines_that_are_appended_later_are_not_read() -> None:
-    path = Path("a.jsonl")
-    path.write_text('{"r":1}\n')
-    source = Input.at(path)
-    with path.open("a") as handle:
-        handle.write('{"r":2}\n{"r"')
-    assert JSONL.scan(source, [Field("r", "number")]).frame.height == 1
 
 
 def test_nested_paths_are_reached_and_a_whole_name_wins() -> None:

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from grpo_cli import parallel
 from grpo_cli.errors import DataError, InputChanged
-from grpo_cli.files.atomic import replacing
 from grpo_cli.files.compression import packing
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats import blocks, registry
@@ -311,19 +310,6 @@ def test_lines_that_nobody_has_read_are_read_once_while_they_are_woven(take: Any
     for other in (added[1:], added[:0], pl.concat([added, added[:1]])) if take is None else ():
         with pytest.raises(InputChanged):
             SMALL.weave(source, index, io.BytesIO(), inserting(other))
-
-
-def test_a_file_takes_many_pieces_as_it_takes_one() -> None:
-    parts = [bytes([at % 251]) * (at % 90) for at in range(5000)]
-    whole = b"".join([b"head", *parts, b"between", *parts[:1500], b"tail"])
-    with replacing(Path("a"), force=False) as sink:
-        sink.write(b"head")
-        sink.writelines(memoryview(part) for part in parts)
-        sink.write(b"between")
-        sink.writelines(parts[:1500])
-        assert sink.tell() == len(whole) - 4
-        sink.write(b"tail")
-    assert Path("a").read_bytes() == whole
 
 
 def test_a_column_that_is_in_no_line_is_refused_without_parsing_the_lines() -> None:
