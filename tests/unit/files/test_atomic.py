@@ -28,20 +28,15 @@ def _every_folder_is_new() -> None:
     atomic.remove_abandoned.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("code", "facts"), [(errno.EIO, "input/output error"), (errno.ENOSPC, "no space left on device")]
-)
-def test_an_error_of_the_sync_fails_the_run(
-    code: int, facts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_the_sync_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_: int) -> None:
-        raise OSError(code, os.strerror(code))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", fails)
     target = tmp_path / "out.jsonl"
     target.write_bytes(b"old")
     with (
-        pytest.raises(DataError, match=f"out.jsonl: cannot be written: {facts}, nothing was written"),
+        pytest.raises(DataError, match=r"out\.jsonl: cannot be written: no space left on device, nothing was written"),
         replacing(target, force=True) as sink,
     ):
         sink.write(b"new")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import polars as pl
 import pytest
@@ -139,24 +140,20 @@ def test_a_cell_that_is_longer_than_many_blocks_is_read() -> None:
     assert found.rows() == [(text.replace('""', '"'), 1.0), ("b", 2.0)]
 
 
-def test_only_the_block_with_an_odd_quote_is_read_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_block_with_an_odd_quote_is_read_exactly() -> None:
     plain = b"abcde,5\n" * 2_000
-    exact = list[bytes]()
     known = delimited.Delimited._exact_part
-
-    def counted(self: Any, block: Any, *rest: Any) -> Any:
-        exact.append(block.read())
-        return known(self, block, *rest)
-
-    monkeypatch.setattr(delimited.Delimited, "_exact_part", counted)
     data = in_memory(b"k,r\n" + plain + b'a"b,6\n' + plain)
-    found = replace(CSV, block_size=4_096).scan(data, [Field("k", "key"), Field("r", "number")]).frame
+    with mock.patch.object(delimited.Delimited, "_exact_part", autospec=True, side_effect=known) as exact:
+        found = replace(CSV, block_size=4_096).scan(data, [Field("k", "key"), Field("r", "number")]).frame
     assert found.row(2_000) == ('a"b', 6.0)
     assert {*found.rows()} == {("abcde", 5.0), ('a"b', 6.0)}
     assert found.height == 4_001
-    (block,) = exact
-    assert b'a"b' in block
-    assert len(block) <= 4_096
+    exact.assert_called_once()
+    _, block, *_ = exact.call_args.args
+    text = block.read()
+    assert b'a"b' in text
+    assert len(text) <= 4_096
 
 
 def test_what_the_scan_found_is_not_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -247,12 +247,6 @@ def test_taken_lines_come_in_their_new_order_each_ended() -> None:
     assert out == b'\xef\xbb\xbf{"a":3,"advantage":0.5}\r\n{"a":1,"advantage":1.5}\r\n{"a":1,"advantage":2.5}\r\n'
 
 
-def test_nested_paths_are_reached_and_a_whole_name_wins() -> None:
-    data = '{"a":{"b":1,"c":{"d":2}}}\n{"a.b":5,"a":{"b":1}}\n{"a":7}\n{"a":{"c.d":3}}\n'
-    assert scanned(JSONL, data, "a.b") == [1, 5, None, None]
-    assert scanned(JSONL, data, "a.c.d") == [2, None, None, 3]
-
-
 @pytest.mark.parametrize(
     ("data", "message"),
     [

@@ -269,14 +269,6 @@ def test_when_nothing_is_kept_a_file_without_rows_is_left() -> None:
         assert "advantage" in frame.columns
 
 
-def test_dropped_rows_of_several_files_leave_each_its_own() -> None:
-    a = made("a.jsonl", '{"prompt_id": "b", "reward": 5}\n{"prompt_id": "b", "reward": 5}\n')
-    b = made("b.jsonl", '{"prompt_id": "z", "reward": 0}\n{"prompt_id": "z", "reward": 2}\n')
-    compute(a, b, zero_variance="drop", scale="none", output="out/")
-    assert Path("out/a.jsonl").read_bytes() == b""
-    assert values("out/b.jsonl") == [-1.0, 1.0]
-
-
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet", "arrow"])
 def test_a_file_that_loses_no_row_keeps_every_byte_where_another_one_does(suffix: str) -> None:
     full = write(f"a.{suffix}", [{"prompt_id": "z", "reward": reward} for reward in (0.0, 1.0)])
@@ -295,12 +287,6 @@ def test_a_file_that_loses_no_row_keeps_every_byte_where_another_one_does(suffix
     elif suffix == "parquet":
         footer = len(old) - 8 - int.from_bytes(old[-8:-4], "little")
         assert new[:footer] == old[:footer]
-
-
-def test_a_remainder_that_is_dropped_is_left_out_of_the_right_places() -> None:
-    path = made("a.csv", "k,reward\nx,0\nx,2\nx,9\ny,1\ny,5\n")
-    (out,) = outputs(path, group="k", group_size=2, partial="drop", method="dr-grpo")
-    assert Path(out).read_text() == "k,reward,advantage\nx,0,-1.0\nx,2,1.0\ny,1,-2.0\ny,5,2.0\n"
 
 
 # --- copies ------------------------------------------------------------------------------------------------
@@ -423,19 +409,6 @@ def test_of_several_files_one_that_changes_stops_all(victim: int) -> None:
     with pytest.raises(InputChanged, match="nothing was written"):
         compute(*paths, output="out/", phase=meanwhile)
     assert files(Path("out")) == {}
-
-
-def test_the_phases_of_a_run_come_in_order(source: Path) -> None:
-    seen: list[tuple[str, int]] = []
-
-    def phase(text: str, done: int = 0, *_: Any) -> None:
-        seen.append((text.partition(":")[0], done))
-
-    compute(source, phase=phase)
-    assert list(dict(seen)) == ["reading", "grouping and computing", "computing", "writing"]
-    known = [done for text, done in seen if text in {"reading", "grouping and computing"}]
-    assert known == sorted(known)
-    assert known[-1] == 70
 
 
 def test_a_file_that_changes_after_others_were_written_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
