@@ -100,8 +100,9 @@ def test_another_plan_is_computed_from_the_rows_in_memory(made: Model) -> None:
 def test_the_arithmetic_of_a_row_ends_in_its_advantage(made: Model, method: str) -> None:
     under = made.under(Plan.of({"estimator.name": method}))
     best = under.rollouts(code_of(made, "mixed"))[0]
-    lines = [line.split() for line in of_row(under.inspection.scored.plan, under.inspection.narrow, best.position, 78)]
-    (of_best, *_) = [words for words in lines if words[:1] == [str(best.position + 1)]]
+    inspection = under.inspection
+    lines = [line.split() for line in of_row(inspection.scored.plan, inspection.narrow, best.position, 78)]
+    (of_best,) = [words for words in lines if words[:1] == [f"{best.position + 1}"]]
     assert float(of_best[-2]) == pytest.approx(best.advantage, abs=1e-4)
 
 
@@ -150,16 +151,24 @@ def test_commands_repeat_the_view_with_quoted_values() -> None:
 
 @pytest.mark.parametrize("order", ["together", "mixed"])
 def test_a_group_has_all_rows_of_its_rollouts(order: str) -> None:
-    rows = [
-        {"prompt_id": key, "trajectory_id": f"{key}{k}", "turn": turn, "reward": float(k == 1), "response": f"{k} {turn}"}
-        for key in "ab" for k in range(3) for turn in range(2)
-    ]  # fmt: skip
+    lines = """\
+{"prompt_id": "a", "trajectory_id": "a0", "turn": 0, "reward": 0, "response": "0 0"}
+{"prompt_id": "a", "trajectory_id": "a0", "turn": 1, "reward": 0, "response": "0 1"}
+{"prompt_id": "a", "trajectory_id": "a1", "turn": 0, "reward": 1, "response": "1 0"}
+{"prompt_id": "a", "trajectory_id": "a1", "turn": 1, "reward": 1, "response": "1 1"}
+{"prompt_id": "b", "trajectory_id": "b0", "turn": 0, "reward": 0, "response": "0 0"}
+{"prompt_id": "b", "trajectory_id": "b0", "turn": 1, "reward": 0, "response": "0 1"}
+{"prompt_id": "b", "trajectory_id": "b1", "turn": 0, "reward": 1, "response": "1 0"}
+{"prompt_id": "b", "trajectory_id": "b1", "turn": 1, "reward": 1, "response": "1 1"}
+""".splitlines(keepends=True)
     if order == "mixed":
-        rows.sort(key=lambda row: str(row["turn"]))
-    path = write("a.jsonl", rows)
-    made = Model.of(Job.of({"inputs": [str(path)], "rollout": "trajectory_id"}))
-    assert [len(of_group) for of_group in rows_of_groups(made.inspection, [0, 1])] == [6, 6]
-    assert len(made.rollouts(1)) == 6
+        lines = lines[::2] + lines[1::2]
+    Path("a.jsonl").write_text("".join(lines))
+    made = Model.of(Job.of({"inputs": ["a.jsonl"], "rollout": "trajectory_id"}))
+    a, b = rows_of_groups(made.inspection, [0, 1])
+    assert len(a) == 4
+    assert len(b) == 4
+    assert len(made.rollouts(1)) == 4
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.csv"])
