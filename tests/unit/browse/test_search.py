@@ -74,11 +74,13 @@ def test_a_row_is_found_by_what_its_texts_say(made: Model, needle: str) -> None:
 
 
 def test_words_of_messages_are_found_and_their_fields_are_not() -> None:
-    call = {"function": {"name": "look", "arguments": '{"at": [1, 2]}'}}
-    first = [{"role": "user", "content": "where"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
-    second = [{"role": "user", "content": [{"type": "text", "text": "the content of it"}]}]
-    rows = [{"prompt_id": 0, "messages": first, "reward": 1}, {"prompt_id": 1, "messages": second, "reward": 1}]
-    made = model_of(Path(), rows)
+    Path("rows.jsonl").write_text(
+        r"""
+{"prompt_id": 0, "reward": 1, "messages": [{"role": "user", "content": "where"}, {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "look", "arguments": "{\"at\": [1, 2]}"}}]}]}
+{"prompt_id": 1, "reward": 1, "messages": [{"role": "user", "content": [{"type": "text", "text": "the content of it"}]}]}
+""".lstrip()
+    )
+    made = model("rows.jsonl")
     assert found(made, "content") == [1]
     assert found(made, "where") == [0]
     assert found(made, '"at": [') == [0]
