@@ -114,18 +114,24 @@ def test_rows_of_one_input_and_missing_rewards_are_in_no_number() -> None:
     assert done.err.endswith("the --fail-on condition 'groups > 2' holds; groups is 3\n")
 
 
-def test_csv_and_two_inputs_to_compare_with_are_refused() -> None:
+REFUSED = """\
+--rescored old.jsonl --against old.jsonl | and --old-rewards cannot be combined
+--rescored old.jsonl --format csv | error: --old-rewards has several tables, and CSV has one; --format md and --json have all of them
+--rescored old.jsonl --show p0 | and --show cannot be combined
+--rescored old.jsonl --by step | and --by cannot be combined
+--rescored old.jsonl --top 3 | and --top cannot be combined
+--rescored-column reward | error: the reward and --old-rewards-column are the same column, reward; name the new reward with --reward
+"""
+
+
+@pytest.mark.parametrize("case", REFUSED.splitlines())
+def test_options_that_say_nothing_here_are_refused(case: str) -> None:
+    flags, says = case.split(" | ")
     files(rollouts())
-    done = adv(f"{LINE} --against old.jsonl")
+    done = adv(f"inspect new.jsonl {flags}")
     assert done.status == 2
-    assert "and --old-rewards cannot be combined" in done.err
-    done = adv(f"{LINE} --format csv")
-    assert done.status == 2
-    said = "--old-rewards has several tables, and CSV has one; --format md and --json have all of them"
-    assert done.err == f"error: {said}\n"
-    missing = adv("inspect new.jsonl --rescored gone.jsonl")
-    assert missing.status == 1
-    assert "gone.jsonl" in missing.err
+    assert says in done.err
+    assert len(done.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("digits", [0, 15], ids=["a few values", "a value for each row"])
@@ -182,19 +188,26 @@ def test_two_files_are_paired_and_compared_row_by_row(by: str) -> None:
     assert listed == [[4, "b", "one", 0, 1], [2, "a", "two", 1, 0], [3, "a", "six", 1, 0], [7, "c", "one", 0, 0.5]]
 
 
-def test_two_columns_of_one_file_say_the_same_as_two_files() -> None:
+def test_two_columns_of_one_file_and_frames_say_the_same_as_two_files() -> None:
     rows = rollouts(5)
-    files(rows)
+    files(rows, "uuid")
     write("both.jsonl", rows)
     two = facts_of(LINE)
     one = facts_of("inspect both.jsonl --reward reward --rescored-column old")
     for name in ("agreement", "flips", "groups", "advantage"):
         assert one[name] == two[name]
     assert facts_of("inspect new.jsonl --rescored both.jsonl --rescored-column old")["flips"] == two["flips"]
-    same = adv("inspect both.jsonl --rescored-column reward")
-    assert same.status == 2
-    said = "the reward and --old-rewards-column are the same column, reward; name the new reward with --reward"
-    assert same.err == f"error: {said}\n"
+    missing = adv("inspect new.jsonl --rescored gone.jsonl")
+    assert missing.status == 1
+    assert "gone.jsonl" in missing.err
+    new = pl.read_ndjson("new.jsonl")
+    old = pl.read_ndjson("old.jsonl")
+    for before in (old, old.to_pandas(), Path("old.jsonl")):
+        look = grpo_cli.inspect(new, rescored=before)
+        assert look.facts["rescored"]["advantage"] == two["advantage"]
+        assert look.verdicts[0] == two["verdict"]
+    both = grpo_cli.inspect(pl.DataFrame(rows), reward="reward", rescored_column="old")
+    assert both.facts["rescored"]["flips"] == two["flips"]
 
 
 def test_a_column_of_texts_that_has_the_name_of_a_length_is_no_reward() -> None:
@@ -202,20 +215,6 @@ def test_a_column_of_texts_that_has_the_name_of_a_length_is_no_reward() -> None:
     done = adv("inspect in.csv --rescored-column length")
     assert done.status == 1
     assert done.err.startswith("error: in.csv row 1: length is 'a', expected a number; name a column of numbers; ")
-
-
-def test_python_says_the_same_of_frames() -> None:
-    rows = rollouts(6)
-    files(rows, "uuid")
-    said = facts_of(LINE)
-    new = pl.read_ndjson("new.jsonl")
-    old = pl.read_ndjson("old.jsonl")
-    for before in (old, old.to_pandas(), Path("old.jsonl")):
-        look = grpo_cli.inspect(new, rescored=before)
-        assert look.facts["rescored"]["advantage"] == said["advantage"]
-        assert look.verdicts[0] == said["verdict"]
-    both = grpo_cli.inspect(pl.DataFrame(rows), reward="reward", rescored_column="old")
-    assert both.facts["rescored"]["flips"] == said["flips"]
 
 
 def test_repeated_texts_pair_where_it_is_all_one_and_stop_where_it_is_not() -> None:
@@ -303,15 +302,6 @@ def test_rows_that_nothing_pairs_are_sent_to_a_column_beside_the_other() -> None
     Path("column.csv").write_text("old\n0\n0\n")
     ran("add new.csv --from column.csv -o both.csv")
     assert "1 up, 0 down" in ran("inspect both.csv --rescored-column old").out
-
-
-@pytest.mark.parametrize("more", ["--show p0", "--by step", "--top 3"])
-def test_options_that_say_nothing_here_are_refused(more: str) -> None:
-    files(rollouts())
-    done = adv(f"{LINE} {more}")
-    assert done.status == 2
-    option, _ = more.split()
-    assert f"and {option} cannot be combined" in done.err
 
 
 # --- what is shown ------------------------------------------------------------------------------------------------
