@@ -76,13 +76,6 @@ def test_epsilon_is_1e_8_and_can_be_set() -> None:
     assert grpo([0.0, 1.0], 2, epsilon=1.0) == _close([-one, one], 1e-15)
 
 
-def test_graded_rewards_give_the_golden_numbers() -> None:
-    expected = "-0.1375732 -0.5685894 1.8980002 0.4994936 0.2161377 -0.3872747 -1.6126487 0.0924546"
-    assert grpo(GRADED, 8) == _close(expected)
-    expected = "-0.1572265 -0.6498164 2.1691431 0.5708498 0.2470145 -0.4425997 -1.8430271 0.1056624"
-    assert rloo(GRADED, 8) == _close(expected)
-
-
 def test_the_batch_std_is_that_of_the_raw_rewards() -> None:
     # Mean 5.5, squares 30.25 + 20.25 + 20.25 + 30.25 = 101; the centred rewards would have 1 in its place.
     one = 0.5 / sqrt(101 / 3)
@@ -228,25 +221,27 @@ def test_other_shapes_are_refused(rewards: Any, message: str) -> None:
 
 KL: dict[str, Any] = {"kl_in_reward": True, "beta": 0.1, "kl_values": numbers("0.5 0.1 0.2 0.0 0.3 0.4 0.1 0.0")}
 WEIGHTS: dict[str, Any] = {"reward_weights": [1.0, 0.5, 2.0]}
-REWARDS = {"three": table(THREE), "holes": table(HOLES), "documented": DOCUMENTED}
+REWARDS = {"three": table(THREE), "holes": table(HOLES), "documented": DOCUMENTED, "graded": GRADED}
 OPTIONS = {"-": {}, "weights": WEIGHTS, "kl": KL, "weights+kl": WEIGHTS | KL}
 GOLDEN = """\
-grpo three gdpo - 1.2959928 -1.5401792 -0.6275324 0.8717189 0.9497163 0.310914 -0.6561685 -0.6044618
-rloo three gdpo weights 1.3696703 -1.4777034 -0.5618488 0.6698819 0.8752555 0.512815 -0.391084 -0.9969865
-grpo holes gdpo weights 1.250336 0.0 -1.5623382 0.3120022 1.3252876 0.0 -0.2994407 -1.0258469
-grpo three group weights 1.1159505 -1.1753807 -0.4011959 0.4606261 0.9468964 0.6451304 -0.3378001 -1.2542268
-grpo holes none weights 1.64276 -1.525232 -1.130462 1.012934 1.914988 0.679278 -0.452662 -2.141604
-rloo three batch weights 1.7997064 -1.8955501 -0.6470132 0.742857 1.1315957 0.770968 -0.4036905 -1.4988732
-grpo documented group kl -0.8910395 0.8574154 -0.8406033 0.8742274 1.4991105 -0.5469728 -0.486198 -0.4659398
-rloo documented none kl -0.7066667 0.68 -0.6666667 0.6933333 0.9866667 -0.36 -0.32 -0.3066667
-plus three batch weights+kl 1.3634516 -1.4467885 -0.4955314 0.5788682 0.8616948 0.5805327 -0.3042103 -1.1380172
+grpo three 4 gdpo - 1.2959928 -1.5401792 -0.6275324 0.8717189 0.9497163 0.310914 -0.6561685 -0.6044618
+rloo three 4 gdpo weights 1.3696703 -1.4777034 -0.5618488 0.6698819 0.8752555 0.512815 -0.391084 -0.9969865
+grpo holes 4 gdpo weights 1.250336 0.0 -1.5623382 0.3120022 1.3252876 0.0 -0.2994407 -1.0258469
+grpo three 4 group weights 1.1159505 -1.1753807 -0.4011959 0.4606261 0.9468964 0.6451304 -0.3378001 -1.2542268
+grpo holes 4 none weights 1.64276 -1.525232 -1.130462 1.012934 1.914988 0.679278 -0.452662 -2.141604
+rloo three 4 batch weights 1.7997064 -1.8955501 -0.6470132 0.742857 1.1315957 0.770968 -0.4036905 -1.4988732
+grpo documented 4 group kl -0.8910395 0.8574154 -0.8406033 0.8742274 1.4991105 -0.5469728 -0.486198 -0.4659398
+rloo documented 4 none kl -0.7066667 0.68 -0.6666667 0.6933333 0.9866667 -0.36 -0.32 -0.3066667
+plus three 4 batch weights+kl 1.3634516 -1.4467885 -0.4955314 0.5788682 0.8616948 0.5805327 -0.3042103 -1.1380172
+grpo graded 8 group - -0.1375732 -0.5685894 1.8980002 0.4994936 0.2161377 -0.3872747 -1.6126487 0.0924546
+rloo graded 8 group - -0.1572265 -0.6498164 2.1691431 0.5708498 0.2470145 -0.4425997 -1.8430271 0.1056624
 """
 
 
 @pytest.mark.parametrize("line", GOLDEN.splitlines())
-def test_the_options_of_the_newer_files_give_the_golden_numbers(line: str) -> None:
-    name, rewards, scale, options, expected = line.split(maxsplit=4)
-    found = CLASSES[name](REWARDS[rewards], 4, scale, **OPTIONS[options])
+def test_graded_rewards_and_the_options_of_the_newer_files_give_the_golden_numbers(line: str) -> None:
+    name, rewards, size, scale, options, expected = line.split(maxsplit=5)
+    found = CLASSES[name](REWARDS[rewards], int(size), scale, **OPTIONS[options])
     assert found == _close(expected)
 
 
