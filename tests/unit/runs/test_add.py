@@ -24,17 +24,16 @@ from tests.support.jobs import opened, rows_of, write
 from tests.support.schema_files import REFUSED, WRITERS, lines
 
 ROWS = [{"prompt_id": k // 2, "text": f'é "{k}"', "reward": k % 2} for k in range(6)]
-NEW = pl.DataFrame(
-    {
-        "f64": [0.1, None, -2.5, 1e-300, 1e300, 3.0],
-        "f32": pl.Series([0.5, 1.5, None, 0.0, 2.0, 4.0], dtype=pl.Float32),
-        "i64": [1, 2, None, 2**60, -5, 6],
-        "u64": pl.Series([2**63 + 1, 1, 2, 3, 4, None], dtype=pl.UInt64),
-        "flag": [True, False, None, True, True, False],
-        "words": ["ü", 'a "b"', None, "", "x,y", "1\n2"],
-        "nothing": pl.Series([None] * 6, dtype=pl.String),
-        "lists": [[1.0, 2.0], [], None, [0.5], [1.0, None], [3.0]],
-    }
+NEW_LINES = r"""
+{"f64": 0.1, "f32": 0.5, "i64": 1, "u64": 9223372036854775809, "flag": true, "words": "ü", "nothing": null, "lists": [1.0, 2.0]}
+{"f64": null, "f32": 1.5, "i64": 2, "u64": 1, "flag": false, "words": "a \"b\"", "nothing": null, "lists": []}
+{"f64": -2.5, "f32": null, "i64": null, "u64": 2, "flag": null, "words": null, "nothing": null, "lists": null}
+{"f64": 1e-300, "f32": 0.0, "i64": 1152921504606846976, "u64": 3, "flag": true, "words": "", "nothing": null, "lists": [0.5]}
+{"f64": 1e300, "f32": 2.0, "i64": -5, "u64": 4, "flag": true, "words": "x,y", "nothing": null, "lists": [1.0, null]}
+{"f64": 3.0, "f32": 4.0, "i64": 6, "u64": null, "flag": false, "words": "1\n2", "nothing": null, "lists": [3.0]}
+"""
+NEW = pl.read_ndjson(
+    NEW_LINES.strip().encode(), schema_overrides={"f32": pl.Float32, "u64": pl.UInt64, "nothing": pl.String}
 )
 
 
@@ -313,14 +312,15 @@ BEFORE = '{"id": "a", "reward": 1}\n{"id": "b", "reward": 1}\n{"id": "c", "rewar
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 @pytest.mark.parametrize(
-    ("there", "wrong"),
-    [(["c", "b", "a"], 2), (["b", "c", "a"], 3), (["a", "x", None], 2), (["a", "b", None], 1), ([1, 2, 3], 3)],
+    ("rows", "wrong"),
+    [("c,0 b,1 a,2", 2), ("b,0 c,1 a,2", 3), ("a,0 x,1 ,2", 2), ("a,0 b,1 ,2", 1), ("1,0 2,1 3,2", 3)],
 )
-def test_ids_that_differ_row_by_row_are_refused_with_both_cures(suffix: str, there: list[object], wrong: int) -> None:
+def test_ids_that_differ_row_by_row_are_refused_with_both_cures(suffix: str, rows: str, wrong: int) -> None:
     source = Path("a.jsonl")
     source.write_text(BEFORE)
-    frame = pl.DataFrame({"id": there, "new": [0, 1, 2]})
-    write(f"b.{suffix}", frame.to_dicts())
+    Path("b.csv").write_text(f"id,new {rows}\n".replace(" ", "\n"))
+    frame = pl.read_csv("b.csv")
+    frame.write_parquet("b.parquet")
     words = f"add a.jsonl --from b.{suffix} --column new --in-place"
     done = adv(words)
     cures = "--on 'id' matches rows by it; --by-position adds row i to row i"
@@ -379,22 +379,22 @@ def test_an_id_that_a_schema_declares_is_compared_wherever_it_is(name: str, path
 # --- what cannot be inserted as it is --------------------------------------------------------------------------
 
 
+# A value, one of another kind, and how that is shown.
+VALUES = r"""
+1 | 1000000000000000000000000000000 | 1000000000000000000000000000000
+"a" | "\ud800" | "\ud800"
+1 | "1" | "1"
+true | 1 | 1
+[1] | ["a"] | ["a"]
+9007199254740993 | 0.5 | 0.5
+null | 100000000000000000000000000000000000000000000000000000000000000000000000 | 100000000000000000000000000000000000000000000000000000000...
+"""
+
+
 @pytest.mark.parametrize("kind", ["jsonl", "json"])
-@pytest.mark.parametrize(
-    ("first", "second", "shown"),
-    [
-        ("1", "1000000000000000000000000000000", "1000000000000000000000000000000"),
-        ('"a"', '"\\ud800"', r'"\ud800"'),
-        ("1", '"1"', '"1"'),
-        ("true", "1", "1"),
-        ("[1]", '["a"]', '["a"]'),
-        ("9007199254740993", "0.5", "0.5"),
-        ("null", "1" + "0" * 99, "1" + "0" * 56 + "..."),
-    ],
-)
-def test_a_value_that_would_become_another_is_refused_with_its_row(
-    kind: str, first: str, second: str, shown: str
-) -> None:
+@pytest.mark.parametrize("case", VALUES.strip().splitlines())
+def test_a_value_that_would_become_another_is_refused_with_its_row(kind: str, case: str) -> None:
+    first, second, shown = case.split(" | ")
     Path("in.jsonl").write_text('{"a": 1}\n{"a": 1}\n')
     rows = f'{{"x": {first}, "y": 0}}\n{{"x": {second}, "y": 0}}\n'
     Path("c.jsonl").write_text(rows)
