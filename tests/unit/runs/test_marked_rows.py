@@ -236,22 +236,16 @@ def test_each_value_of_plan_by_is_as_in_a_run_of_its_own(rows: Rows) -> None:
 
 @given(rows=rollouts())
 @examples(8)
-def test_on_tokens_masked_rows_have_zeros_and_rows_that_are_left_out_nothing(rows: Rows) -> None:
+def test_on_tokens_masked_rows_have_zeros_and_the_new_columns_alone_have_every_row(rows: Rows) -> None:
     options = f"--group key --singleton zero {FLAGS}"
     values = computed(rows, options)
+    only = ran(f"compute x.jsonl -o - --only --facts {options}")
+    assert [row["advantage"] for row in only.rows] == [values[row["at"]][0] for row in rows]
     tokens = computed(rows, f"{options} --per-token --tokens tokens")
     for row in rows:
         value = 0.0 if row["mark"] == HIDDEN else values[row["at"]][0]
-        assert tokens[row["at"]][0] == (None if row["mark"] == OUT else [value] * len(row["tokens"]))
-
-
-@given(rows=rollouts())
-@examples(6)
-def test_only_the_new_columns_have_a_row_for_every_row(rows: Rows) -> None:
-    options = f"--group key --singleton zero {FLAGS}"
-    found = computed(rows, options)
-    done = ran(f"compute x.jsonl -o - --only --facts {options}")
-    assert [row["advantage"] for row in done.rows] == [found[row["at"]][0] for row in rows]
+        of_tokens = None if row["mark"] == OUT else [value] * len(row["tokens"])
+        assert tokens[row["at"]][0] == of_tokens
 
 
 # --- episodes, with judges -------------------------------------------------------------------------------------------
