@@ -49,6 +49,7 @@ def options_of(line: str) -> dict[str, Any]:
     return found.given
 
 
+WORDS = pl.when(pl.col("reward") > 0.4).then(pl.lit("good")).otherwise(pl.lit("bad"))
 COMPUTED = """\
 compute in --group prompt_id --group-within input --reward reward --reward other=0.5
 compute in --group prompt_id --group-within input --reward reward --rollout rollout --rollout-reward mean
@@ -60,23 +61,20 @@ compute in --group prompt_id --group-within input --reward reward --only --zero-
 compute in --group prompt_id --group-within input --reward reward --facts --dtype f32
 compute in --group prompt_id --group-within input --reward other --missing exclude
 compute in --group prompt_id --group-within input --reward reward --kl-coef 0.1 --kl-column kl
+compute in --group prompt_id --group-within input --reward words --map good=1,bad=0,fair=0.5
+compute in --group prompt_id --group-within input --reward reward --zero-variance drop --per-token --token-logprobs s --teacher-logprobs t --distill 1
+compute in --group prompt_id --group-within input --reward reward --per-token --token-logprobs s --teacher-logprobs t --distill 1
 """
 
 
 @pytest.mark.parametrize(("line", "suffix"), paired(COMPUTED.splitlines(), SUFFIXES))
 def test_options_mean_the_same(line: str, suffix: str, tmp_path: Path) -> None:
-    folder = shards(Path("in"), all_rows(), suffix=suffix)
-    both(tmp_path, folder, **options_of(line))
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_each_token_gets_what_a_teacher_adds(suffix: str, tmp_path: Path) -> None:
     places = pl.int_ranges(pl.col("length")).list
     s = places.eval(pl.element() * -0.5)
     t = places.eval(pl.element() * -0.1)
-    folder = shards(Path("in"), all_rows().with_columns(s=s, t=t), suffix=suffix)
-    columns: Any = {"per_token": True, "token_logprobs": "s", "teacher_logprobs": "t", "distill": 1.0}
-    both(tmp_path, folder, group="prompt_id", reward=["reward"], zero_variance="drop", **columns)
+    frame = all_rows().with_columns(s=s, t=t, words=WORDS)
+    folder = shards(Path("in"), frame, suffix=suffix)
+    both(tmp_path, folder, **options_of(line))
 
 
 def test_shards_without_rows_and_keys_of_several_types(tmp_path: Path) -> None:
@@ -108,6 +106,7 @@ CASE WHEN n <> 177 THEN reward ELSE CAST('inf' AS DOUBLE) END AS reward | --grou
 reward | --group prompt_id --group-within input --reward nothing --method grpo
 CASE WHEN n <> 99 THEN length END AS length | --group prompt_id --group-within input --reward reward --whiten token --batch-by input --length-column length
 CAST(1 AS DOUBLE) AS advantage | --group prompt_id --group-within input --reward reward
+CASE WHEN reward > 0.4 THEN 'good' ELSE 'bad' END AS reward | --group prompt_id --group-within input --reward reward --map good=1
 """
 
 
@@ -285,13 +284,6 @@ def test_blocks_go_on_from_shard_to_shard_of_one_dataset(tmp_path: Path, folder:
     for at, path in enumerate(sorted(folder.iterdir())):
         path.rename(folder / f"data-{at:05d}-of-00005.parquet")
     both(tmp_path, folder, group_size=4, group_within=None)
-
-
-def test_rewards_that_are_words_count_as_they_are_said_to() -> None:
-    words = pl.when(pl.col("reward") > 0.4).then(pl.lit("good")).otherwise(pl.lit("bad"))
-    folder = shards(Path("in"), all_rows().with_columns(reward=words))
-    both(Path("said"), folder, group="prompt_id", reward=["reward"], map="good=1,bad=0,fair=0.5")
-    errors(Path("not"), folder, group="prompt_id", reward=["reward"], map="good=1")
 
 
 def test_rows_that_are_written_twice(tmp_path: Path) -> None:
