@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections import Counter
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -136,20 +136,17 @@ def test_options_that_say_nothing_here_are_refused(case: str) -> None:
 
 @pytest.mark.parametrize("digits", [0, 15], ids=["a few values", "a value for each row"])
 def test_pairs_of_values_are_counted_however_many_there_are(digits: int) -> None:
-    draw = random.Random(digits)  # noqa: S311
-    old = [round(draw.gauss(0, 1), digits) + 0.0 for _ in range(PIECE + 5)]
-    new = [round(draw.gauss(0, 1), digits) + 0.0 for _ in range(PIECE + 5)]
-    counts = count_pairs(pl.Series(old), pl.Series(new))
-    counted = Counter[tuple[float, float]]()
-    for before, now, rows in counts.iter_rows():
-        counted[before, now] += rows
-    assert counted == Counter(zip(old, new, strict=True))
+    draw = np.random.default_rng(digits)
+    frame = pl.DataFrame(draw.normal(size=(PIECE + 5, 2)).round(digits) + 0.0, ["before", "now"])
+    counts = count_pairs(frame["before"], frame["now"])
+    counted = counts.group_by("before", "now").agg(pl.col("rows").sum())
+    wanted = frame.group_by("before", "now").len()
+    assert counted.sort("before", "now").rows() == wanted.sort("before", "now").rows()
     said = agreement(counts)
     assert said.kappa is None
-    frame = pl.DataFrame({"old": old, "new": new})
-    spearman = frame.select(pl.corr("old", "new", method="spearman")).item()
+    spearman = frame.select(pl.corr("before", "now", method="spearman")).item()
     assert said.rank_correlation == pytest.approx(spearman, abs=1e-9)
-    assert said.same == len(frame.filter(pl.col("old") == pl.col("new")))
+    assert said.same == len(frame.filter(pl.col("before") == pl.col("now")))
 
 
 @pytest.mark.parametrize("by", ["uuid", "completion"])
