@@ -27,7 +27,7 @@ from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, whole
 from tests.support import keywords
 from tests.support.jobs import NAN, frame, write
-from tests.support.schema_files import WRITERS, Written
+from tests.support.schema_files import WRITERS
 
 REWARDS = [0.0, 2.0, 5.0, 5.0]
 KEYS = ["a", "a", "b", "b"]
@@ -268,22 +268,17 @@ LONG = ("trl", "trl-trackio", "ms-swift-ray", "verl-v1", "trinity", "areal", "ve
         "human-eval", "math-rollouts")  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=LONG)
-def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Written, Any, str]:
-    """A log of a schema, the frame that is read from it, and the schema that the file is known by."""
-    written = WRITERS[request.param](tmp_path_factory.mktemp(request.param))
-    inputs, _ = find_inputs([str(written.path)])
-    return written, whole(open_tables(inputs, Binding())), grpo_cli.inspect(written.path).facts["schema"]
-
-
-@pytest.mark.parametrize("kind", ["eager", "lazy", "pandas", "arrow"])
-def test_a_frame_is_grouped_as_the_file_that_it_was_read_from(log: tuple[Written, Any, str], kind: str) -> None:
-    written, data, schema = log
-    frames = {"eager": data, "lazy": data.lazy(), "pandas": data.to_pandas(), "arrow": data.to_arrow()}
-    look = grpo_cli.inspect(frames[kind])
+@pytest.mark.parametrize("name", LONG)
+def test_a_frame_is_grouped_as_the_file_that_it_was_read_from(name: str, tmp_path: Path) -> None:
+    written = WRITERS[name](tmp_path)
+    schema = grpo_cli.inspect(written.path).facts["schema"]
     assert schema is not None
-    assert look.facts["schema"] == schema
-    assert sorted(look.groups["size"].to_list()) == sorted(written.sizes)
+    inputs, _ = find_inputs([str(written.path)])
+    data = whole(open_tables(inputs, Binding()))
+    for given in (data, data.lazy(), data.to_pandas(), data.to_arrow()):
+        look = grpo_cli.inspect(given)
+        assert look.facts["schema"] == schema
+        assert sorted(look.groups["size"].to_list()) == sorted(written.sizes)
 
 
 VERL = pl.DataFrame({"step": [1, 1, 2, 2], "input": ["q"] * 4, "output": [*"abcd"], "score": [0.0, 2.0, 5.0, 9.0]})
