@@ -85,6 +85,7 @@ enter                    | select needs a condition: set one with w | name of th
 w, :mean == 0.25, enter  | 1 of 5 groups where mean == 0.25 | graded
 w, :meen > 0, enter      | no fact of a group named 'meen'  | where meen
 w, :mean > 7, enter      | no group meets the condition     | ── user
+w, :0 < mean < 1, enter, d       | every listed group has a gradient | ── Question
 w, :, enter              | 5 groups                 | groups where
 w, :size >, escape       | 5 groups                 | where size
 n                        | no search yet            | 1 row
