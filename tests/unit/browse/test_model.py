@@ -1,4 +1,4 @@
-"""Which groups are shown, in which order, and where the jumps go."""
+"""Which groups are shown, and in which order."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 import grpo_cli
 from grpo_cli.browse.lines import GroupLines, ordered, rollout_lines, trend_line
-from grpo_cli.browse.model import FACTS, Jumps, Model, commands
+from grpo_cli.browse.model import FACTS, Model, commands
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.options.table import command_line
 from grpo_cli.read.texts import Labels
 from grpo_cli.render.explain import of_row
@@ -68,21 +68,6 @@ def test_rollouts_are_sorted_by_advantage(made: Model) -> None:
     for code, key in enumerate(names(made, np.arange(made.size))):
         rewards = [line.reward for line in made.rollouts(code)]
         assert rewards == sorted(REWARDS[key], reverse=True)
-
-
-def test_jumps_go_round_the_groups_that_are_shown(made: Model) -> None:
-    shown = made.shown("", "mean")
-    jumps = Jumps(made, shown)
-    dead = []
-    at = -1
-    for _ in range(4):
-        code = jumps.dead(at)
-        at = shown.tolist().index(code)
-        dead.append(names(made, np.array([code]))[0])
-    assert {*dead[:3]} == {"easy", "never", "alone"}
-    assert dead[3] == dead[0]
-    with pytest.raises(DataError, match="every listed group has a gradient"):
-        Jumps(made, made.shown("0 < mean < 1")).dead(0)
 
 
 def test_another_plan_is_computed_from_the_rows_in_memory(made: Model) -> None:
@@ -174,8 +159,11 @@ def test_a_group_has_all_rows_of_its_rollouts(order: str) -> None:
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.csv"])
 def test_the_percentage_before_the_first_screen_ends_with_the_work_and_never_goes_back(name: str) -> None:
     said: list[tuple[str, int, int]] = []  # text, done, of
-    rows = [{"prompt_id": "a", "reward": 1}, {"prompt_id": "a", "reward": 0}] if name == "rows.csv" else rollouts()
-    Model.of(Job(inputs=[str(write(name, rows))]), lambda text, done, of, *_: said.append((text, done, of)))
+    if name == "rows.csv":
+        Path(name).write_text("prompt_id,reward\na,1\na,0\n")
+    else:
+        write(name, rollouts())
+    Model.of(Job(inputs=[name]), lambda text, done, of, *_: said.append((text, done, of)))
     shares = [done for _, done, _ in said]
     assert shares == sorted(shares)
     assert said[0] == ("finding files", 0, 100)
@@ -183,8 +171,9 @@ def test_the_percentage_before_the_first_screen_ends_with_the_work_and_never_goe
 
 
 def test_a_large_file_of_lines_is_counted_by_its_bytes() -> None:
-    rows = [{"prompt_id": f"p{at // 2}", "completion": "x" * 4_000, "reward": 1.0} for at in range(10_000)]
+    row = '{{"prompt_id": "p{}", "completion": "{}", "reward": 1}}\n'
+    Path("rows.jsonl").write_text("".join(row.format(at // 2, "x" * 4_000) for at in range(10_000)))
     said: list[str] = []
-    made = Model.of(Job(inputs=[str(write("rows.jsonl", rows))]), lambda text, *_: said.append(text))
+    made = Model.of(Job(inputs=["rows.jsonl"]), lambda text, *_: said.append(text))
     assert made.size == 5_000
     assert said.count("reading") > 3
