@@ -346,6 +346,8 @@ REFUSED = """\
 --plan-by env --plan a: --stream | --stream computes one plan
 --plan-by env --plan default:zero-variance=drop --duplicate | --duplicate refills the rows of one plan
 --plan-by env --plan a: --plan b:with=a | no option of a plan named 'with'
+--plan-by env --plan a:group=id | a plan sets group; it is the same for all plans: give --group beside them
+--config none.toml --plan-by env | --plan 'rloo' names no plan
 --config with.toml --plan-by env | no option of [plan.b] in with.toml named 'with'
 """
 
@@ -355,25 +357,26 @@ def test_plans_that_do_not_apply_are_refused_in_one_line(case: str) -> None:
     """Among them one that would share the batch of another: a plan cannot name another value."""
     words, says = case.split(" | ")
     Path("in.jsonl").write_text(ONE_GROUP)
+    Path("none.toml").write_text('plan = "rloo"\n')
     Path("with.toml").write_text('[plan.a]\n[plan.b]\nwith = "a"\n')
     source = "-" if "--stream" in words else "in.jsonl"
     assert says in refused(f"compute {source} --group id {words}")
 
 
-def test_a_plan_sets_the_arithmetic_and_not_the_columns(plans: Path) -> None:
+# What the file sets for one plan, the line, and what is said.
+SET_FOR_ONE = """\
+group = ["id"] | compute in.jsonl | [plan.a] in plans.toml sets group; it is the same for all plans: give --group beside them
+scale = "none" | compute in.jsonl --scale batch | --scale is given, and [plan.a] in plans.toml sets scale
+preset = "trl-grpo" | compute in.jsonl --method rloo | --method is given, and [plan.a] in plans.toml sets preset
+"""
+
+
+@pytest.mark.parametrize("case", SET_FOR_ONE.splitlines())
+def test_a_plan_sets_the_arithmetic_and_not_the_columns(case: str, plans: Path) -> None:
+    setting, line, says = case.split(" | ")
     Path("in.jsonl").write_text(ONE_GROUP)
-    line = "compute in.jsonl --config plans.toml"
-    said = "a plan sets group; it is the same for all plans: give --group beside them"
-    assert said in refused("compute in.jsonl --plan-by env --plan a:group=id")
-    plans.write_text('plan-by = "env"\n[plan.a]\ngroup = ["id"]\n')
-    said = "[plan.a] in plans.toml sets group; it is the same for all plans: give --group beside them"
-    assert said in refused(line)
-    plans.write_text('plan-by = "env"\n[plan.a]\nscale = "none"\n')
-    assert "--scale is given, and [plan.a] in plans.toml sets scale" in refused(f"{line} --scale batch")
-    plans.write_text('plan-by = "env"\n[plan.a]\npreset = "trl-grpo"\n')
-    assert "--method is given, and [plan.a] in plans.toml sets preset" in refused(f"{line} --method rloo")
-    plans.write_text('plan-by = "env"\nplan = "rloo"\n')
-    assert "--plan 'rloo' names no plan" in refused(line)
+    plans.write_text(f'plan-by = "env"\n[plan.a]\n{setting}\n')
+    assert says in refused(f"{line} --config plans.toml")
 
 
 def test_a_command_that_computes_one_plan_refuses_several(plans: Path) -> None:
