@@ -346,25 +346,33 @@ main()
     return done.stdout.split()
 
 
-def beginning(names: Iterable[str], start: str) -> list[str]:
-    return [name for name in names if name.startswith(start)]
+COMPLETED = """\
+in | inspect
+compute --sing | --singleton
+compute --rew | --reward --reward-shift --reward-scale --reward-clip
+select --help | --help-all --help
+compute --singleton n | nan null
+"""
+
+
+@pytest.mark.parametrize("case", COMPLETED.splitlines())
+def test_commands_and_options_are_completed(case: str) -> None:
+    words, wanted = case.split(" | ")
+    assert completed(words) == wanted.split()
 
 
 @pytest.mark.parametrize(
-    ("words", "wanted"),
+    ("words", "names"),
     [
-        ("in", ["inspect"]),
-        ("compute --sing", ["--singleton"]),
-        ("compute --rew", ["--reward", "--reward-shift", "--reward-scale", "--reward-clip"]),
-        ("select --help", ["--help-all", "--help"]),
-        ("compute --singleton n", ["nan", "null"]),
-        ("compute --method rl", beginning(ESTIMATORS, "rl")),
-        ("compare a.jsonl --preset trl-g", beginning(presets(), "trl-g")),
-        ("compute --schema ver", beginning(schemas(), "ver")),
-        ("schemas tr", beginning(schemas(), "tr")),
+        ("compute --method rl", ESTIMATORS),
+        ("compare a.jsonl --preset trl-g", presets()),
+        ("compute --schema ver", schemas()),
+        ("schemas tr", schemas()),
     ],
 )
-def test_commands_options_and_the_names_of_the_tables_are_completed(words: str, wanted: list[str]) -> None:
+def test_the_names_of_the_tables_are_completed(words: str, names: Iterable[str]) -> None:
+    start = words.rsplit(maxsplit=1)[-1]
+    wanted = [name for name in names if name.startswith(start)]
     assert wanted
     assert completed(words) == wanted
 
@@ -429,7 +437,7 @@ def test_an_error_that_names_a_flag_of_some_commands_says_so() -> None:
 @pytest.mark.parametrize(
     ("word", "wanted"),
     [
-        ("TRL", beginning(presets(), "trl-")),
+        ("TRL", [name for name in presets() if name.startswith("trl-")]),
         ("drgrpo", [name for name in presets() if "drgrpo" in name]),
         ("trinity-rft", [name for name, row in presets().items() if row.framework == "Trinity-RFT"]),
     ],
