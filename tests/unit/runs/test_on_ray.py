@@ -77,20 +77,26 @@ def test_options_mean_the_same(line: str, suffix: str, tmp_path: Path) -> None:
     both(tmp_path, folder, **options_of(line))
 
 
+# The type of the keys of a file, and the keys.
+KEYS = """\
+Int32 1 2 2 1
+Int64
+Int64 2 3 1 3
+String 1 2 2 1
+Categorical 1 9 9 9
+Float64 1 2 2.5 2.5
+"""
+
+
 def test_shards_without_rows_and_keys_of_several_types(tmp_path: Path) -> None:
     folder = Path("in")
     folder.mkdir()
-    keys = (
-        pl.Series([1, 2, 2, 1], dtype=pl.Int32),
-        pl.Series([], dtype=pl.Int64),
-        pl.Series([2, 3, 1, 3], dtype=pl.Int64),
-        pl.Series(["1", "2", "2", "1"]),
-        pl.Series(["1", "9", "9", "9"], dtype=pl.Categorical),
-        pl.Series([1.0, 2.0, 2.5, 2.5]),
-        pl.Series([[1, 2], [1, 2], [2], [2]]),
-    )
+    keys = [pl.Series([[1, 2], [1, 2], [2], [2]])]
+    for line in KEYS.splitlines():
+        dtype, *texts = line.split()
+        keys.append(pl.Series(texts, dtype=pl.String).cast(getattr(pl, dtype)))
     for at, key in enumerate(keys):
-        rewards = pl.Series([0.1, 0.4, 0.9, 0.3][: len(key)], dtype=pl.Float64)
+        rewards = pl.Series([0.1, 0.4, 0.9, 0.3]).head(len(key))
         pl.DataFrame({"prompt_id": key, "reward": rewards}).write_parquet(folder / f"{at}.parquet")
     for only in (False, True):
         both(tmp_path / str(only), folder, group="prompt_id", singleton="zero", only=only)
