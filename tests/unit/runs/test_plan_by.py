@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -72,12 +73,12 @@ def rollouts(seed: int = 1, prompts: int = 24, step: int = 0) -> Rows:
     drawn = random.Random(seed)  # noqa: S311 - test data
     rows = []
     for prompt in range(prompts):
-        env = ("math", "code", "chat")[prompt % 3]
+        about = {"env_name": ("math", "code", "chat")[prompt % 3], "prompt_id": f"{step}-{prompt}", "step": step}
         for _ in range(drawn.randint(2, 5)):
-            reward = round(drawn.random(), 3) if prompt % 4 else 1.0
-            format_ = float(drawn.random() > 0.5 and prompt % 4 > 0)
-            extra = {"reward": reward, "format": format_, "n": drawn.randint(5, 50)}
-            rows.append({"env_name": env, "prompt_id": f"{step}-{prompt}", "step": step, **extra})
+            row = {**about, "reward": 1.0, "format": 0.0, "n": drawn.randint(5, 50)}
+            if prompt % 4:
+                row |= {"reward": round(drawn.random(), 3), "format": drawn.choice([0.0, 1.0])}
+            rows.append(row)
     drawn.shuffle(rows)
     return rows
 
@@ -182,29 +183,22 @@ def without(facts: dict[str, Any]) -> dict[str, Any]:
 # --- what is said --------------------------------------------------------------------------------------------
 
 
-def test_each_part_says_what_its_own_run_says() -> None:
+def test_each_part_says_what_its_own_run_says_and_is_named_before_it() -> None:
     rows = rollouts()
     write("all.jsonl", rows)
     facts = facts_of(f"compute all.jsonl {TOGETHER}")
     assert facts["plan_by"] == "env_name"
     assert facts["rows"] == len(rows)
-    assert [part["value"] for part in facts["parts"]] == list(dict.fromkeys(row["env_name"] for row in rows))
-    for part in facts["parts"]:
-        value = part["value"]
+    values = list(dict.fromkeys(row["env_name"] for row in rows))
+    assert [part["value"] for part in facts["parts"]] == values
+    for value, part in zip(values, facts["parts"], strict=True):
         write("one.jsonl", [row for row in rows if row["env_name"] == value])
         alone = facts_of(f"compute one.jsonl {ALONE[value]} {SHARED} --force")
         assert without(part) == {"value": value, **without(alone)}
-
-
-def test_the_summary_names_each_part_before_what_it_says() -> None:
-    rows = rollouts()
-    write("all.jsonl", rows)
-    lines = ran(f"compute all.jsonl {TOGETHER}").out.splitlines()
-    heads = [line.split(maxsplit=1)[1] for line in lines if line.startswith("part ")]
-    assert sorted(heads) == ["env_name = chat", "env_name = code", "env_name = math"]
-    last = [line.split() for line in lines if line.startswith(("input ", "rows ", "written "))]
-    assert last[-3] == ["input", "all.jsonl"]
-    assert last[-2] == ["rows", f"{len(rows)}", "in", "24", "groups"]
+    out = ran(f"compute all.jsonl {TOGETHER} --force").out
+    heads = re.findall(r"^part +env_name = (\w+)$", out, re.MULTILINE)
+    assert heads == values
+    assert re.search(rf"^input +all.jsonl\nrows +{len(rows)} in 24 groups\nwritten ", out, re.MULTILINE)
     out = ran(f"compute all.jsonl {TOGETHER} --explain").out
     assert out.count("worked out") == 3
     assert out.count("env_name = ") == 3
