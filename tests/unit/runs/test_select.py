@@ -203,14 +203,15 @@ def test_a_record_of_csv_keeps_its_quotes() -> None:
     assert done.out == 'prompt_id,reward,"a b"\na,1,"x, ""y"""\nb,1.50,z\n'
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-def test_the_rows_of_a_table_keep_their_values_and_types(suffix: str) -> None:
+@pytest.mark.parametrize(
+    ("suffix", "write", "read"),
+    [("parquet", pl.DataFrame.write_parquet, pl.read_parquet), ("arrow", pl.DataFrame.write_ipc, pl.read_ipc)],
+)
+def test_the_rows_of_a_table_keep_their_values_and_types(suffix: str, write: Any, read: Any) -> None:
     more = {"tags": pl.lit(["a", None]), "kind": pl.lit("x").cast(pl.Categorical), "raw": pl.lit(b"\x00")}
     frame = pl.read_ndjson(LINES.encode()).with_columns(pl.col("reward").cast(pl.Float32), **more)
-    write = frame.write_parquet if suffix == "parquet" else frame.write_ipc
-    read = pl.read_parquet if suffix == "parquet" else pl.read_ipc
     source = f"in.{suffix}"
-    write(source)
+    write(frame, source)
     facts = facts_of(f"select {source} --where 'std > 0' -o out.{suffix}")
     assert facts["warnings"] == []  # rows that are left out were meant to be
     kept = frame.filter(pl.col("prompt_id").is_in(["half", "rare"]))
