@@ -165,11 +165,21 @@ def test_select_keeps_the_record_of_a_kept_trace_whole() -> None:
     assert ran(f"select {file} --where 'std > 0' -o -").out == kept
 
 
-TWELVE = pl.DataFrame({
-    "prompt_id": [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2],
-    "reward": [1, 0, 0, 1, 0, 1, 1, 1, 0, 0, 0, 1],
-    "bad": [0, 0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0],
-})  # fmt: skip
+TWELVE = pl.read_csv(b"""\
+prompt_id,reward,bad
+0,1,0
+0,0,0
+0,0,1
+0,1,0
+1,0,0
+1,1,0
+1,1,0
+1,1,1
+2,0,1
+2,0,0
+2,0,0
+2,1,0
+""")
 
 
 @pytest.mark.parametrize(
