@@ -165,10 +165,18 @@ def facts_of(rows: Iterable[Any]) -> Given:
 
 
 FLAGS = f"--reward reward --left-out-column {LEFT_OUT} --masked-column {MASKED}"
-RULES = [
-    "", "--method rloo", "--preset nemo-rl-grpo", "--preset trl-grpo", "--scale batch", "--whiten sample",
-    "--zero-variance drop", "--zero-variance null", "--singleton drop", "--min-group-size 2",
-]  # fmt: skip
+RULES = """\
+
+--method rloo
+--preset nemo-rl-grpo
+--preset trl-grpo
+--scale batch
+--whiten sample
+--zero-variance drop
+--zero-variance null
+--singleton drop
+--min-group-size 2
+""".splitlines()
 
 
 def expected(rows: Rows, options: str, suffix: str = ".jsonl") -> Given:
