@@ -60,13 +60,12 @@ def flips(said: Any) -> dict[tuple[float, float], int]:
 
 def test_agreement_is_that_of_plain_formulas() -> None:
     """7 of 10 are the same, of which one expects 5 by chance: half of the old rewards are 1, and 6 of 10 new ones."""
-    counts = {"before": [1.0, 1.0, 0.0, 0.0], "now": [1.0, 0.0, 1.0, 0.0], "rows": [4, 1, 2, 3]}
-    said = agreement(pl.DataFrame(counts))
+    said = agreement(pl.read_csv(b"before,now,rows\n1.0,1.0,4\n1.0,0.0,1\n0.0,1.0,2\n0.0,0.0,3\n"))
     assert said.same == 7
     assert said.share == 0.7
     assert said.kappa == pytest.approx((0.7 - 0.5) / (1 - 0.5))
     assert said.rank_correlation == pytest.approx((4 * 3 - 1 * 2) / math.sqrt(5 * 5 * 6 * 4))
-    constant = agreement(pl.DataFrame({"before": [1.0], "now": [1.0], "rows": [7]}))
+    constant = agreement(pl.read_csv(b"before,now,rows\n1.0,1.0,7\n"))
     assert constant == Agreement(same=7, share=1.0, kappa=None, rank_correlation=None)
 
 
@@ -516,12 +515,16 @@ def test_keys_and_ids_pair_across_files_with_and_without_types() -> None:
 
 
 def test_a_number_and_its_text_are_different_ids() -> None:
-    rows = [{**row, "uuid": k} for k, row in enumerate(rollouts(12))]
-    line = both(rows, [{**row, "uuid": str(row["uuid"])} for row in rows])
-    said = facts_of(line)
+    rows = """\
+{"prompt_id": "p", "uuid": 1, "completion": "a", "reward": 0}
+{"prompt_id": "p", "uuid": 2, "completion": "b", "reward": 1}
+"""
+    Path("new.jsonl").write_text(rows)
+    Path("old.jsonl").write_text(rows.replace('"uuid": 1', '"uuid": "1"').replace('"uuid": 2', '"uuid": "2"'))
+    said = facts_of(LINE)
     assert said["paired"]["by"] == ["completion"]
-    assert said["compared"] == len(rows)
-    done = adv(f"{line} --rollout uuid")
+    assert said["compared"] == 2
+    done = adv(f"{LINE} --rollout uuid")
     assert done.status == 1
     assert "no rollout is in both inputs (by uuid within prompt_id)" in done.err
 
