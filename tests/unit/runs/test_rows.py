@@ -172,7 +172,7 @@ def test_a_column_that_one_row_of_one_file_has_is_null_in_all_others() -> None:
 def test_a_column_that_no_row_has_is_an_error_with_near_names() -> None:
     Path("a.jsonl").write_text(GROUPS)
     assert "no column 'rewrd'; did you mean 'reward'" in refused("a.jsonl", rows=["rewrd is null"])
-    nested = pl.DataFrame({"prompt_id": ["a", "a"], "reward": [0, 1], "info": [{"kind": "x"}, {"kind": "y"}]})
+    nested = pl.read_ndjson(b'{"prompt_id": "a", "reward": 0, "info": {"kind": "x"}}\n' * 2)
     with pytest.raises(DataError, match=r"no column 'info\.knd'"):
         grpo_cli.compute(nested, rows="info.knd is null")
 
