@@ -33,8 +33,11 @@ REWARDS = [0.0, 2.0, 5.0, 5.0]
 KEYS = ["a", "a", "b", "b"]
 CENTRED = [-1.0, 1.0, 0.0, 0.0]
 FRAME = frame(REWARDS, KEYS)
-LISTS = pl.DataFrame(
-    {"prompt_id": ["a", "b"], "rewards": [REWARDS[:2], REWARDS[2:]], "rollouts": [[{"r": 1.0}], [{"r": 0.0}]]}
+LISTS = pl.read_ndjson(
+    b"""
+{"prompt_id": "a", "rewards": [0.0, 2.0], "rollouts": [{"r": 1.0}]}
+{"prompt_id": "b", "rewards": [5.0, 5.0], "rollouts": [{"r": 0.0}]}
+""".strip()
 )
 
 
@@ -281,7 +284,7 @@ def test_a_frame_is_grouped_as_the_file_that_it_was_read_from(name: str, tmp_pat
         assert sorted(look.groups["size"].to_list()) == sorted(written.sizes)
 
 
-VERL = pl.DataFrame({"step": [1, 1, 2, 2], "input": ["q"] * 4, "output": [*"abcd"], "score": [0.0, 2.0, 5.0, 9.0]})
+VERL = pl.read_csv(b"step,input,output,score\n1,q,a,0.0\n1,q,b,2.0\n2,q,c,5.0\n2,q,d,9.0\n")
 
 
 @pytest.mark.parametrize("data", [VERL, refused(VERL, "output")], ids=["read", "no value is read to know the schema"])
@@ -304,9 +307,7 @@ def test_a_schema_of_records_with_several_rollouts_is_refused_for_a_frame() -> N
 
 # --- export, report, repr ----------------------------------------------------------------------------------
 
-TEXTS = FRAME.with_columns(
-    prompt=pl.Series(["p", "p", "q", "q"]), completion=pl.Series([*"wxyz"]), reward=pl.Series([0.0, 2.0, 5.0, 6.0])
-)
+TEXTS = pl.read_csv(b"prompt_id,reward,prompt,completion\na,0.0,p,w\na,2.0,p,x\nb,5.0,q,y\nb,6.0,q,z\n")
 
 
 def test_a_frame_and_a_path_are_exported_to_a_frame(tmp_path: Path) -> None:
@@ -327,7 +328,12 @@ def test_an_error_of_an_export_names_the_frame_and_the_keywords() -> None:
     said = "columns: prompt_id, reward.; give prompt=NAME and response=NAME"
     with pytest.raises(DataError, match=rf"^frame: no column looks like the prompt .{said}"):
         grpo_cli.export(FRAME, "sft")
-    tokens = pl.DataFrame({"prompt_id": ["a", "a"], "reward": [0, 1], "tokens": [[1], [1]], "mask": [[1], [1, 0]]})
+    tokens = pl.read_ndjson(
+        b"""
+{"prompt_id": "a", "reward": 0, "tokens": [1], "mask": [1]}
+{"prompt_id": "a", "reward": 1, "tokens": [1], "mask": [1, 0]}
+""".strip()
+    )
     with pytest.raises(DataError, match=r"^frame row 2: mask has 2 entries") as raised:
         grpo_cli.export(tokens, "tokens", tokens="tokens", mask="mask")
     assert raised.value.place == "frame row 2"
@@ -345,7 +351,7 @@ def test_a_report_is_drawn_of_a_frame_and_replaced_when_it_may(tmp_path: Path) -
 
 
 def test_a_report_of_a_frame_has_the_trend_over_its_steps_as_that_of_the_command_line_has(tmp_path: Path) -> None:
-    frame = pl.DataFrame({"prompt_id": [1, 1, 2, 2], "step": [1, 1, 2, 2], "reward": [0.0, 1.0, 0.0, 1.0]})
+    frame = pl.read_csv(b"prompt_id,step,reward\n1,1,0.0\n1,1,1.0\n2,2,0.0\n2,2,1.0\n")
     path = tmp_path / "rows.jsonl"
     frame.write_ndjson(path)
     for given in (frame, path):
@@ -480,7 +486,7 @@ def test_a_plan_does_what_its_options_do() -> None:
 
 
 def test_beside_a_plan_columns_may_be_named() -> None:
-    data = pl.DataFrame({"p": KEYS, "r": REWARDS, "n": [1, 3, 1, 1], "s": [1, 1, 2, 2]})
+    data = pl.read_csv(b"p,r,n,s\na,0,1,1\na,2,3,1\nb,5,1,2\nb,5,1,2\n")
     plan = grpo_cli.Plan.of({"estimator.name": "opo"})
     got = grpo_cli.advantages(data, plan, group="p", reward="r", length_column="n", batch_by="s", expect_size=2)
     assert got.to_list() == [-1.5, 0.5, 0.0, 0.0]
@@ -509,7 +515,7 @@ def test_rows_of_dropped_blocks_have_null_and_keep_their_place() -> None:
 
 
 def test_there_is_one_line_of_facts_for_every_group_with_its_key() -> None:
-    data = frame([0.0, 2.0, 5.0, 5.0, None, 7.0], [*KEYS, "c", "c"])
+    data = pl.read_csv(b"prompt_id,reward\na,0.0\na,2.0\nb,5.0\nb,5.0\nc,\nc,7.0\n")
     groups = grpo_cli.compute(data, missing="exclude", zero_variance="drop").groups
     facts = groups.select("prompt_id", "size", "scored", "mean", "min", "max", "constant", "kept")
     said = """\
