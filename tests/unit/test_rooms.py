@@ -42,10 +42,10 @@ RULES: dict[str, str] = {
 # `read` asks the engine only what a plan needs, never to compute.
 READ_OF_ENGINE = {"plan", "plan_parts", "extra_columns", "column_stats", "group_stats", "moments"}
 # `stats` takes the tables that have been read, and the keys in them; it opens no file.
-STATS_OF_READ = {
-    "group_keys", "known_names", "narrow", "texts.code_of", "pairs.key_texts", "prompt_check.SeveralPrompts", "request.Rule",
-    "tables.Binding", "token_numbers.ESTIMATORS", "token_numbers.TokenPart",
-}  # fmt: skip
+STATS_OF_READ = """\
+group_keys known_names narrow texts.code_of pairs.key_texts prompt_check.SeveralPrompts request.Rule tables.Binding
+token_numbers.ESTIMATORS token_numbers.TokenPart
+"""
 DOORS = {"__init__", "__main__"}  # they load the rooms, and nothing loads them
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
@@ -102,7 +102,8 @@ def test_reading_does_not_compute() -> None:
 
 
 def test_stats_opens_no_table() -> None:
-    assert not {".".join(name) for name in taken("stats", "read") if not {name[0], ".".join(name)} & STATS_OF_READ}
+    allowed = {*STATS_OF_READ.split()}
+    assert not {".".join(name) for name in taken("stats", "read") if not {name[0], ".".join(name)} & allowed}
 
 
 def names_a_format(node: ast.AST) -> bool:
