@@ -92,14 +92,10 @@ def added(words: str = "", other: str = "b.jsonl") -> Done:
 def matched(words: str, other: str = "b.jsonl", name: str = "v") -> list[Any]:
     """What the rows get."""
     ran(f"add a.jsonl --from {other} -o o.jsonl --force {words}")
-    return values(name)
+    return [row[name] for row in rows_of("o.jsonl")]
 
 
 IDS_0_TO_2 = '{"id": 0, "reward": 0}\n{"id": 1, "reward": 0}\n{"id": 2, "reward": 0}\n'
-
-
-def values(name: str = "v") -> list[Any]:
-    return [row[name] for row in rows_of("o.jsonl")]
 
 
 # --- keys --------------------------------------------------------------------------------------------------------
