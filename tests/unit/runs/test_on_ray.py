@@ -24,6 +24,7 @@ from tests.support.ray_runs import rows as all_rows
 from tests.support.schema_files import WRITERS
 
 SUFFIXES = ["parquet", "jsonl"]
+GROUPED: Any = {"group": "prompt_id", "group_within": "input"}
 
 
 @pytest.fixture(autouse=True)
@@ -160,7 +161,7 @@ def with_log_probs(frame: pl.DataFrame) -> pl.DataFrame:
 def test_lists_of_log_probs_are_reduced_where_they_are_read(suffix: str, rows: int, tmp_path: Path) -> None:
     folder = shards(Path("in"), with_log_probs(all_rows()), suffix=suffix)
     of_lists = {"kl_from": "s,r", "kl_estimator": "k3", "kl_reduce": "sum", "kl_coef": 0.1}
-    both(tmp_path, folder, group="prompt_id", reward=["reward"], rows=rows, **of_lists)
+    both(tmp_path, folder, **GROUPED, reward=["reward"], rows=rows, **of_lists)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
@@ -168,9 +169,9 @@ def test_an_inspection_of_log_probs_has_the_facts_of_one_process(suffix: str, mo
     folder = shards(Path("in"), with_log_probs(all_rows()), suffix=suffix)
     lists: Any = {"token_logprobs": "s", "old_token_logprobs": "r"}
     tasks = ray_runs.without_ray(monkeypatch)
-    both_inspected(folder, group="prompt_id", reward=["reward"])
+    both_inspected(folder, **GROUPED, reward=["reward"])
     narrow = len(tasks)
-    facts = both_inspected(folder, group="prompt_id", reward=["reward"], **lists)
+    facts = both_inspected(folder, **GROUPED, reward=["reward"], **lists)
     assert facts["off_policy"]["all"]["tokens"] == 1800
     assert len(tasks) - narrow > narrow > 0  # the lists are read by tasks, too
 
@@ -191,22 +192,24 @@ def test_a_large_file_of_lines_is_read_in_sections(
     lines[10:10] = [b"", b"  "]
     folder = Path("in")
     folder.mkdir()
-    (folder / "large.jsonl").write_bytes(b"\xef\xbb\xbf" + newline.join(lines))
+    large = folder / "large.jsonl"
+    large.write_bytes(b"\xef\xbb\xbf" + newline.join(lines))
     (folder / "small.jsonl").write_bytes(b'{"prompt_id": "p1", "reward": 3}\n')
-    options: Any = {"group": "prompt_id", "rows": 20}  # sections of 5 kB
+    options: Any = {**GROUPED, "rows": 20}  # sections of 5 kB
     facts = both(tmp_path, folder, **options)
     assert facts["rows"] == 1001
     assert len(sections) == 1
     assert sections[0] > 30
     late = [line.replace(b'"reward":', b'"other_reward":') for line in lines]
-    (folder / "large.jsonl").write_bytes(newline.join(late[:500] + lines[500:]))
+    large.write_bytes(newline.join(late[:500] + lines[500:]))
     error = errors(Path("late"), folder, reward=["reward"], **options)
     assert "large.jsonl:1: reward is null" in str(error)
-    (folder / "large.jsonl").write_bytes(newline.join(late))
+    large.write_bytes(newline.join(late))
     error = errors(Path("nowhere"), folder, reward=["reward"], **options)
     assert "large.jsonl: no column 'reward'" in str(error)
-    (folder / "large.jsonl").write_bytes(newline.join([*lines[:700], b'{"prompt_id": ', *lines[700:]]))
-    assert ":701: " in str(errors(Path("broken"), folder, reward=["reward"], **options))
+    large.write_bytes(newline.join([*lines[:700], b'{"prompt_id": ', *lines[700:]]))
+    error = errors(Path("broken"), folder, reward=["reward"], **options)
+    assert ":701: " in str(error)
 
 
 def test_keys_of_several_types_in_the_sections_of_a_file_stay_apart(tmp_path: Path) -> None:
@@ -241,14 +244,14 @@ def test_groups_that_look_like_two_draws_are_named_beside_records_without_rollou
 
 def test_outputs_in_place_and_beside(folder: Path) -> None:
     expected = Path("expected")
-    compute_files.run(job(folder, group="prompt_id", group_within="input", output=f"{expected}/"))
+    compute_files.run(job(folder, **GROUPED, output=f"{expected}/"))
     with on_tasks() as workers:
-        compute_files.run(job(folder, group="prompt_id", group_within="input"), workers=workers)
+        compute_files.run(job(folder, **GROUPED), workers=workers)
         for path in expected.iterdir():
             beside = folder / f"{path.stem}.advantages.parquet"
             assert beside.read_bytes() == path.read_bytes()
             beside.unlink()
-        compute_files.run(job(folder, group="prompt_id", group_within="input", in_place=True), workers=workers)
+        compute_files.run(job(folder, **GROUPED, in_place=True), workers=workers)
     assert len([*folder.iterdir()]) == 5
     for path in expected.iterdir():
         assert pl.read_parquet(folder / path.name).equals(pl.read_parquet(path))
@@ -261,7 +264,7 @@ def test_a_file_that_changes_meanwhile_is_refused(stage: str, folder: Path) -> N
             path = folder / "shard_4.parquet"
             path.write_bytes(path.read_bytes())
 
-    words = job(folder, group="prompt_id", group_within="input", output="out/")
+    words = job(folder, **GROUPED, output="out/")
     changed = r"shard_4\.parquet: the file changed"
     with on_tasks(rows=1) as workers, pytest.raises(InputChanged, match=changed):
         compute_files.run(words, change, workers)
@@ -277,11 +280,11 @@ def test_an_output_that_another_one_makes_meanwhile_is_never_overwritten(stage: 
             Path("out/shard_4.parquet").write_text("mine")
 
     with on_tasks(rows=1) as workers:
-        words = job(folder, group="prompt_id", group_within="input", output="out/")
+        words = job(folder, **GROUPED, output="out/")
         with pytest.raises(UsageError, match=r"shard_4\.parquet:? exists"):
             compute_files.run(words, another, workers)
         assert Path("out/shard_4.parquet").read_text() == "mine"
-        words = job(folder, group="prompt_id", group_within="input", output="out/", force=True)
+        words = job(folder, **GROUPED, output="out/", force=True)
         compute_files.run(words, workers=workers)
     assert Path("out/shard_4.parquet").read_bytes()[:4] == b"PAR1"
 
@@ -318,7 +321,7 @@ def test_files_share_a_task_where_they_are_small_or_too_many(rows: int, most: in
 
     with on_tasks(rows=rows) as workers:
         workers.most = most
-        words = job(folder, group="prompt_id", group_within="input", dry_run=True)
+        words = job(folder, **GROUPED, dry_run=True)
         compute_files.run(words, phase, workers)
     assert totals[-1] in tasks
 
@@ -347,7 +350,7 @@ def test_an_inspection_has_the_facts_of_one_process(line: str, suffix: str) -> N
 
 def test_an_audit_has_the_facts_of_one_process() -> None:
     folder = shards(Path("in"), all_rows().drop("length"))
-    compute(folder, group="prompt_id", group_within="input", scale="batch", batch_by="input", output="out/")
+    compute(folder, **GROUPED, scale="batch", batch_by="input", output="out/")
     binding = Binding(group=("prompt_id",), rewards=("reward",))
     refused = ray_runs.both_audited(audit.Job(inputs=[str(folder)], binding=binding))
     assert "error" in refused
