@@ -63,11 +63,6 @@ def plans(here: None) -> Path:
     return path
 
 
-def values_of(path: str) -> list[tuple[Any, ...]]:
-    """The advantages with what identifies the rows."""
-    return [(row["prompt_id"], row["reward"], row["n"], row["advantage"]) for row in rows_of(path)]
-
-
 def rollouts(seed: int = 1, prompts: int = 24, step: int = 0) -> Rows:
     """Groups of several environments in no order, some of them with equal rewards."""
     drawn = random.Random(seed)  # noqa: S311 - test data
@@ -115,7 +110,7 @@ def test_a_folder_is_one_input_whichever_values_its_files_have() -> None:
     write("all.parquet", first + second)
     ran(f"compute in -o out/ {TOGETHER}")
     ran(f"compute all.parquet {TOGETHER}")
-    assert values_of("out/a.parquet") + values_of("out/b.parquet") == values_of("all.advantages.parquet")
+    assert rows_of("out/a.parquet") + rows_of("out/b.parquet") == rows_of("all.advantages.parquet")
 
 
 def test_values_share_a_batch_where_a_column_joins_them() -> None:
