@@ -19,7 +19,7 @@ from grpo_cli.stats.rescored import Agreement, agreement, count_pairs
 from tests.support import harbor
 from tests.support.command import adv, facts_of, ran
 from tests.support.jobs import write
-from tests.support.schema_files import chat, lines, verifiers_episode
+from tests.support.schema_files import lines, verifiers_episode
 
 
 def rollouts(seed: int = 0, *, groups: int = 12, size: int = 4, values: tuple[float, ...] = (0.0, 1.0)) -> list[Any]:
@@ -396,28 +396,22 @@ def test_replay_of_verifiers_is_paired_by_the_id_of_the_trace() -> None:
     assert "id is the same in several rows of a group" in twice.err
 
 
-def gym_row(task: int, index: int, reward: float) -> Any:
-    """A row as NeMo Gym writes it; `gym eval reverify` (00fa09c0c, nemo_gym/rollout_reverification.py) keeps these numbers."""
-    said = [{"type": "output_text", "text": f"{task} and {index}"}]
-    answer = {"type": "message", "role": "assistant", "content": said}
-    return {
-        "responses_create_params": {"input": chat(f"question {task}")},
-        "response": {"id": f"resp_{task}_{index}", "output": [answer]},
-        "reward": reward, "_ng_task_index": task, "_ng_rollout_index": index, "agent_ref": {"name": "simple_agent"},
-    }  # fmt: skip
+# Rows as NeMo Gym writes them; `gym eval reverify` (00fa09c0c, nemo_gym/rollout_reverification.py) keeps their numbers.
+GYM = (
+    '{{"responses_create_params": {{"input": [{{"role": "user", "content": "question {0}"}}]}}, "response": {{"id": "resp_{0}_{1}",'
+    ' "output": [{{"type": "message", "role": "assistant", "content": [{{"type": "output_text", "text": "{0} and {1}"}}]}}]}},'
+    ' "reward": {2}, "_ng_task_index": {0}, "_ng_rollout_index": {1}, "agent_ref": {{"name": "simple_agent"}}}}\n'
+)
 
 
 def test_reverified_rollouts_of_nemo_gym_are_paired_by_task_and_index() -> None:
     """Results are written as they complete; rows that the verifier failed on stand in a file beside them."""
-    old = [gym_row(task, index, index % 2) for index in range(4) for task in range(5)]
-    done = [
-        {**row, "reward": 1 - row["reward"]} if row["_ng_task_index"] == row["_ng_rollout_index"] else row
-        for row in old
-    ]
-    done.reverse()
-    lines("rollouts.jsonl", old)
-    lines("reverified.jsonl", done[2:])
-    lines("reverified_failures.jsonl", [{**row, "_ng_failure_class": "judge_failed"} for row in done[:2]])
+    places = [(task, index) for index in range(4) for task in range(5)]
+    Path("rollouts.jsonl").write_text("".join(GYM.format(task, index, index % 2) for task, index in places))
+    done = [GYM.format(task, index, index % 2 ^ (task == index)) for task, index in reversed(places)]
+    failed = "".join(done[:2]).replace('"agent_ref"', '"_ng_failure_class": "judge_failed", "agent_ref"')
+    Path("reverified.jsonl").write_text("".join(done[2:]))
+    Path("reverified_failures.jsonl").write_text(failed)
     said = facts_of("inspect reverified.jsonl --rescored rollouts.jsonl")
     by = {"by": ["_ng_rollout_index"], "key": ["_ng_task_index"]}
     assert said["paired"] == {**by, "rows": 18, "only": {"now": 0, "before": 2}}
