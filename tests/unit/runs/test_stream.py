@@ -129,6 +129,9 @@ def test_errors_name_the_line_of_the_stream(pieces: int) -> None:
     data = lines("a01 b10") + b"\n\r\n" + lines("c1") + b'{"prompt_id": "d", "reward": "good"}\n'
     with pytest.raises(DataError, match=r"^-:8: reward is 'good'"):
         streamed(data, pieces=pieces)
+    back = lines("a01 b01") + b"\n\n" + lines("a1 c0")
+    with pytest.raises(DataError, match=r"^-:7: prompt_id comes back after its group was complete"):
+        streamed(back, pieces=pieces)
 
 
 def test_every_byte_stays_where_it_was() -> None:
@@ -188,13 +191,6 @@ def test_blank_lines_may_arrive_alone(options: Any, end: bytes) -> None:
     run(job("-", **options), io.BytesIO(data), once)
     assert sink.getvalue() == once.getvalue()
     assert without_advantages(sink.getvalue()) == data
-
-
-@pytest.mark.parametrize("pieces", [1, 6, 200])
-def test_a_key_that_comes_back_is_an_error_with_its_line(pieces: int) -> None:
-    data = lines("a01 b01") + b"\n\n" + lines("a1 c0")
-    with pytest.raises(DataError, match=r"^-:7: prompt_id comes back after its group was complete"):
-        streamed(data, pieces=pieces)
 
 
 def test_a_short_last_block_can_be_dropped() -> None:
