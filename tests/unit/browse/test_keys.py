@@ -127,8 +127,9 @@ def test_a_method_is_switched_at_the_place(small: Model) -> None:
 
 def test_a_preset_is_switched(small: Model) -> None:
     name, row = next(iter(presets().items()))
-    assert re.search(rf"{name} +{re.escape(row.framework)}, {row.estimator}", after(small, "p", "home"))
-    assert f"preset {name}, {presets()[name].plan.method}" in after(small, "p", "home", "enter")
+    listed, chosen = walked(browser(small), [("p", "home"), ("enter",)])
+    assert re.search(rf"{name} +{re.escape(row.framework)}, {row.estimator}", listed)
+    assert f"preset {name}, {row.plan.method}" in chosen
 
 
 def test_a_method_that_needs_a_column_says_which(small: Model) -> None:
