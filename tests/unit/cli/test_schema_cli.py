@@ -37,14 +37,11 @@ def test_the_reasons_for_and_against_a_schema_are_shown() -> None:
     assert facts["nearly"][0]["against"] == ["no uid"]
 
 
-def test_a_file_of_no_schema_says_so() -> None:
+def test_a_file_of_no_schema_says_so_and_an_aggregate_is_explained_although_it_is_refused() -> None:
     lines("x.jsonl", [{"prompt_id": 1, "reward": 1}])
-    assert "none: columns are found by name" in adv("schemas", "x.jsonl").out
-
-
-def test_an_aggregate_is_explained_although_it_is_refused() -> None:
+    assert "none: columns are found by name" in adv("schemas x.jsonl").out
     lines("x.jsonl", [REFUSED["polaris"]])
-    done = adv("schemas", "x.jsonl")
+    done = adv("schemas x.jsonl")
     assert done.status == 0
     assert "refused: one line per prompt" in done.out
 
