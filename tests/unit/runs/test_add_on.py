@@ -32,7 +32,7 @@ IDS: list[list[Any]] = [
     [True, False],
     [0.5, -1.25, 0.1, 3.0, 1e300],
 ]
-TAKE = {"first": itemgetter(0), "last": itemgetter(-1), "mean": fmean}
+TAKE: dict[str, Any] = {"first": itemgetter(0), "last": itemgetter(-1), "mean": fmean}
 
 
 def drawn(draw: random.Random, ids: list[Any], more: str) -> list[Any]:
