@@ -21,6 +21,7 @@ LINES = """\
 {"prompt_id": 1, "reward": 1.0, "s": [-1.5, -0.125], "r": [-1.0, -0.25], "mask": [1, 1]}
 """
 SUM = "--kl-estimator k1 --kl-reduce sum"
+OF_LISTS: Any = {"kl_from": "s,r", "kl_estimator": "k1", "kl_reduce": "sum", "kl_coef": 0.5}
 FROM = "--kl-from s,r --kl-coef 0.5 --method rloo"
 # The sums of s - r are 0, -1, 0.75 and -0.375; half of them are subtracted from the rewards.
 K1 = [-1.5, 1.5, -1.5625, 1.5625]
@@ -78,16 +79,14 @@ def test_columns_of_lists_have_a_list_for_each_rollout(suffix: str) -> None:
 
 
 def test_a_frame_and_a_stream_give_the_same() -> None:
-    options: Any = {"kl_from": "s,r", "kl_estimator": "k1", "kl_reduce": "sum", "kl_coef": 0.5, "method": "rloo"}
-    assert grpo_cli.advantages(pl.read_ndjson("a.jsonl"), **options).to_list() == K1
+    assert grpo_cli.advantages(pl.read_ndjson("a.jsonl"), method="rloo", **OF_LISTS).to_list() == K1
     done = ran(f"compute - --stream --group prompt_id {FROM} {SUM}", stdin=LINES)
     assert [row["advantage"] for row in done.rows] == K1
 
 
 def test_a_mask_is_for_the_plans_with_a_kl() -> None:
     frame = pl.read_ndjson("a.jsonl")
-    of_lists = {"kl_from": "s,r", "kl_estimator": "k1", "kl_reduce": "sum", "kl_coef": 0.5}
-    plans: Any = {"0": {"method": "rloo", **of_lists}, "1": {"method": "rloo"}}
+    plans: Any = {"0": {"method": "rloo", **OF_LISTS}, "1": {"method": "rloo"}}
     found = grpo_cli.advantages(frame, plan_by="prompt_id", plans=plans, mask="mask")
     assert found.to_list() == [-1.375, 1.375, -1.0, 1.0]
     with pytest.raises(UsageError, match="has no effect alone"):
