@@ -132,7 +132,6 @@ SIXTHS = {"x": [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]}
 @pytest.mark.parametrize(
     "frame",
     [pl.DataFrame(SIXTHS), pl.LazyFrame(SIXTHS), pd.DataFrame(SIXTHS, index=list("fedcba")), pa.table(SIXTHS)],
-    ids=["polars", "lazy", "pandas", "pyarrow"],
 )
 def test_every_kind_of_frame_is_taken_row_by_row(frame: Any) -> None:
     out = grpo_cli.add_columns(made("in.json"), frame, "o.json")
