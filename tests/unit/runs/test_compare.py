@@ -88,12 +88,10 @@ def test_a_plan_like_itself_shows_no_difference() -> None:
     assert one["rank_correlation"] == pytest.approx(1.0)
 
 
-def test_common_options_hold_for_every_plan() -> None:
+def test_common_options_hold_for_every_plan_and_several_parameters_may_follow_one_name() -> None:
     grpo, trl = facts("--method grpo --preset trl-grpo --epsilon 0.5")["plans"]
-    assert grpo["plan"]["divisor"]["epsilon"] == trl["plan"]["divisor"]["epsilon"] == 0.5
-
-
-def test_several_parameters_may_follow_one_name() -> None:
+    assert grpo["plan"]["divisor"]["epsilon"] == 0.5
+    assert trl["plan"]["divisor"]["epsilon"] == 0.5
     passk, _ = facts("--method passk,param=k=3,param=epsilon=0.5 --method grpo")["plans"]
     assert passk["plan"]["params"] == {"k": 3, "epsilon": 0.5}
 
@@ -158,10 +156,8 @@ def test_the_table_fits_a_narrow_terminal() -> None:
 
 
 def test_plans_are_compared_in_python() -> None:
-    plans = {
-        "centred": grpo_cli.Plan.of({"estimator.name": "dr-grpo"}),
-        "twice": grpo_cli.Plan.of({"shape.affine.scale": 2.0}),
-    }
+    of = grpo_cli.Plan.of
+    plans = {"centred": of({"estimator.name": "dr-grpo"}), "twice": of({"shape.affine.scale": 2.0})}
     found = grpo_cli.compare(pl.read_ndjson("r.jsonl"), plans)
     assert found.scored["centred"].frame[".advantage"].to_list() == pytest.approx(CENTRED)
     assert found.facts["differences"][0]["sign_flips"] == 0
