@@ -129,11 +129,15 @@ def test_a_condition_names_the_quantities() -> None:
     assert "token_ess" in lost.err
 
 
-def test_the_text_says_it_in_a_few_lines() -> None:
+def test_the_text_says_it_in_a_few_lines_and_a_page_draws_it() -> None:
     out = ran(f"inspect a.jsonl {NEW} --by step").out
     assert "off-policy     13 tokens of 7 rows: new and old" in out
     assert "a clip of 0.2 cuts" in out
     assert "policy_version" in out
+    ran(f"report a.jsonl {NEW} -o r.html")
+    page = Path("r.html").read_text()
+    assert "Off-policy over step" in page
+    assert "Off-policy over policy_version" in page
 
 
 def test_a_table_for_other_programs_has_it_by_value() -> None:
@@ -146,13 +150,6 @@ def test_a_table_for_other_programs_has_it_by_value() -> None:
 def test_a_file_without_log_probs_says_nothing_of_them() -> None:
     assert "off_policy" not in facts_of("inspect a.jsonl")
     assert "off-policy" not in ran("inspect a.jsonl").out
-
-
-def test_a_page_draws_it() -> None:
-    ran(f"report a.jsonl {NEW} -o r.html")
-    page = Path("r.html").read_text()
-    assert "Off-policy over step" in page
-    assert "Off-policy over policy_version" in page
 
 
 def test_rows_without_lists_are_counted() -> None:
