@@ -42,6 +42,11 @@ def files(rows: list[Any], *left_out: str) -> None:
     write("old.jsonl", before)
 
 
+def texts(new: str, old: str) -> None:
+    Path("new.jsonl").write_text(new)
+    Path("old.jsonl").write_text(old)
+
+
 LINE = "inspect new.jsonl --rescored old.jsonl"
 # Rewards 0, 0, 1 have the advantages -THIRD, -THIRD, 2 THIRD; 0, 1 have -HALF, HALF.
 THIRD = (1 / 3) / (math.sqrt(1 / 3) + 1e-6)
@@ -70,7 +75,8 @@ def test_agreement_is_that_of_plain_formulas() -> None:
 
 
 def test_rows_of_one_input_and_missing_rewards_are_in_no_number() -> None:
-    Path("new.jsonl").write_text("""\
+    texts(
+        """\
 {"prompt_id": "a", "uuid": "a0", "reward": 1}
 {"prompt_id": "a", "uuid": "a1", "reward": null}
 {"prompt_id": "a", "uuid": "a2", "reward": 0}
@@ -80,8 +86,8 @@ def test_rows_of_one_input_and_missing_rewards_are_in_no_number() -> None:
 {"prompt_id": "b", "uuid": "only here", "reward": 0}
 {"prompt_id": "c", "uuid": "c0", "reward": 1}
 {"prompt_id": "c", "uuid": "c1", "reward": 1}
-""")
-    Path("old.jsonl").write_text("""\
+""",
+        """\
 {"prompt_id": "a", "uuid": "a0", "reward": 0}
 {"prompt_id": "a", "uuid": "a1", "reward": 1}
 {"prompt_id": "a", "uuid": "a2", "reward": null}
@@ -90,7 +96,8 @@ def test_rows_of_one_input_and_missing_rewards_are_in_no_number() -> None:
 {"prompt_id": "b", "uuid": "b1", "reward": 1}
 {"prompt_id": "c", "uuid": "c0", "reward": 1}
 {"prompt_id": "c", "uuid": "c1", "reward": 0}
-""")
+""",
+    )
     said = facts_of(LINE)
     assert said["rows"] == 8
     assert said["compared"] == 6
@@ -133,7 +140,7 @@ def test_options_that_say_nothing_here_are_refused(case: str) -> None:
     assert len(done.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("digits", [0, 15], ids=["a few values", "a value for each row"])
+@pytest.mark.parametrize("digits", [0, 15])  # a few values, and one for each row
 def test_pairs_of_values_are_counted_however_many_there_are(digits: int) -> None:
     draw = np.random.default_rng(digits)
     frame = pl.DataFrame(draw.normal(size=(PIECE + 5, 2)).round(digits) + 0.0, ["before", "now"])
@@ -171,8 +178,7 @@ def test_two_files_are_paired_and_compared_row_by_row(by: str) -> None:
 {"prompt_id": "a", "uuid": "a0", "completion": "one", "reward": 1}
 """
     other = "about" if by == "completion" else "uuid"
-    Path("new.jsonl").write_text(new.replace("uuid", other))
-    Path("old.jsonl").write_text(old.replace("uuid", other))
+    texts(new.replace("uuid", other), old.replace("uuid", other))
     said = facts_of(LINE)
     assert said["paired"] == {"by": [by], "key": ["prompt_id"], "rows": 8, "only": {"now": 0, "before": 0}}
     assert flips(said) == {(0, 0): 2, (0, 0.5): 1, (0, 1): 1, (1, 0): 2, (1, 1): 2}
@@ -221,9 +227,8 @@ def test_repeated_texts_pair_where_it_is_all_one_and_stop_where_it_is_not() -> N
 {"prompt_id": 1, "completion": "yes", "reward": 1}
 {"prompt_id": 1, "completion": "yes", "reward": 1}
 """
-    Path("old.jsonl").write_text(rows)
     first = rows.replace("1}", "0}", 1)
-    Path("new.jsonl").write_text(first)
+    texts(first, rows)
     said = facts_of(LINE)
     assert said["compared"] == 5
     assert flips(said) == {(0, 0): 1, (1, 0): 1, (1, 1): 3}
@@ -419,13 +424,16 @@ def test_reverified_rollouts_of_nemo_gym_are_paired_by_task_and_index() -> None:
     assert {row["key"] for row in said["largest"]} == {"0", "1", "2"}
 
 
-BY_FLAGS = "--group task_name --reward verifier_result.rewards.reward --group-within input"
-
-
 @pytest.mark.parametrize(
     ("files", "words", "by"),
-    [("", "", "source_trial_id"), ("/*/result.json", BY_FLAGS, "config.source_trial.trial_id")],
-    ids=["job folders", "results"],
+    [
+        ("", "", "source_trial_id"),
+        (
+            "/*/result.json",
+            "--group task_name --reward verifier_result.rewards.reward --group-within input",
+            "config.source_trial.trial_id",
+        ),
+    ],
 )
 def test_regraded_trials_of_harbor_are_paired_with_those_that_they_name(files: str, words: str, by: str) -> None:
     """A regrade is a new trial, whose config names the one it scores again (SourceTrialConfig in harbor/models/trial/config.py).
@@ -463,8 +471,7 @@ def test_a_prompt_that_comes_back_in_another_step_is_paired_within_each_step(way
 """
     rows = rows.replace("sample", by)
     later = rows.replace('step": 0', 'step": 1').replace('reward": 1', 'reward": 2').replace('reward": 0', 'reward": 1')
-    Path("new.jsonl").write_text(rows + later)
-    Path("old.jsonl").write_text(later + rows)
+    texts(rows + later, later + rows)
     said = facts_of(f"{LINE} {way}")
     assert said["reward"]["changed"] == 0
     assert said["paired"]["key"] == ["step", "prompt_id"]
@@ -479,14 +486,16 @@ def test_blocks_of_a_prompt_are_paired_across_their_ends() -> None:
 
 
 def test_equal_texts_are_exchanged_only_where_every_reward_is_equal() -> None:
-    Path("new.jsonl").write_text("""\
+    texts(
+        """\
 {"prompt_id": "p", "completion": "same", "a": 1, "b": 0}
 {"prompt_id": "p", "completion": "same", "a": 1, "b": 1}
-""")
-    Path("old.jsonl").write_text("""\
+""",
+        """\
 {"prompt_id": "p", "completion": "same", "a": 1, "b": 1}
 {"prompt_id": "p", "completion": "same", "a": 1, "b": 0}
-""")
+""",
+    )
     done = adv(f"{LINE} --reward a=1 --reward b=1")
     assert done.status == 1
     assert "completion is the same in several rollouts" in done.err
@@ -513,8 +522,7 @@ def test_a_number_and_its_text_are_different_ids() -> None:
 {"prompt_id": "p", "uuid": 1, "completion": "a", "reward": 0}
 {"prompt_id": "p", "uuid": 2, "completion": "b", "reward": 1}
 """
-    Path("new.jsonl").write_text(rows)
-    Path("old.jsonl").write_text(rows.replace('"uuid": 1', '"uuid": "1"').replace('"uuid": 2', '"uuid": "2"'))
+    texts(rows, rows.replace('"uuid": 1', '"uuid": "1"').replace('"uuid": 2', '"uuid": "2"'))
     said = facts_of(LINE)
     assert said["paired"]["by"] == ["completion"]
     assert said["compared"] == 2
