@@ -61,7 +61,7 @@ if TYPE_CHECKING:  # checked by mypy: an editor knows what comes back
     assert_type(grpo_cli.select(FRAME.to_pandas()), grpo_cli.Selection[pd.DataFrame])
 
 
-@pytest.mark.parametrize("data", [FRAME, refused(FRAME, "completion")], ids=["eager", "lazy and unread"])
+@pytest.mark.parametrize("data", [FRAME, refused(FRAME, "completion")], ids=type)
 def test_polars_comes_back_as_a_polars_series(data: Any) -> None:
     got = grpo_cli.advantages(data, method="dr-grpo")
     assert isinstance(got, pl.Series)
@@ -126,7 +126,7 @@ ARROW = FRAME.to_arrow()
 
 
 @pytest.mark.parametrize(
-    "data", [pa.concat_tables([ARROW.slice(0, 3), ARROW.slice(3)]), ARROW.to_batches()[0]], ids=["chunks", "batch"]
+    "data", [pa.concat_tables([ARROW.slice(0, 3), ARROW.slice(3)]), ARROW.to_batches()[0]], ids=type
 )
 def test_pyarrow_comes_back_as_an_array(data: Any) -> None:
     result = grpo_cli.compute(data, method="dr-grpo")
@@ -290,7 +290,7 @@ def test_a_frame_is_grouped_as_the_file_that_it_was_read_from(name: str, tmp_pat
 VERL = pl.read_csv(b"step,input,output,score\n1,q,a,0.0\n1,q,b,2.0\n2,q,c,5.0\n2,q,d,9.0\n")
 
 
-@pytest.mark.parametrize("data", [VERL, refused(VERL, "output")], ids=["read", "no value is read to know the schema"])
+@pytest.mark.parametrize("data", [VERL, refused(VERL, "output")], ids=type)
 def test_a_frame_with_the_columns_of_verl_is_divided_by_the_step(data: Any) -> None:
     assert grpo_cli.advantages(data, method="dr-grpo").to_list() == [-1.0, 1.0, -2.0, 2.0]
 
