@@ -22,11 +22,8 @@ from tests.support.jobs import look, refused, write
 
 def by_level(count: int = 48, column: str = "prompt") -> list[Any]:
     """Two rollouts of each prompt, and an id that is only its level."""
-    made = []
-    for at in range(count):
-        level = ("easy", "medium", "hard")[at // 2 % 3]
-        made.append({"task_id": level, column: f"What is {at // 2} and one?", "reward": at % 2})
-    return made
+    levels = ["easy", "easy", "medium", "medium", "hard", "hard"]
+    return [{"task_id": levels[at % 6], column: f"What is {at // 2} and one?", "reward": at % 2} for at in range(count)]
 
 
 def saved(rows: Sequence[Any], path: Path) -> Path:
@@ -59,10 +56,12 @@ def test_an_id_found_by_name_with_several_prompts_stops_the_run(suffix: str, cou
 @pytest.mark.parametrize(("suffix", "rounds"), paired(SUFFIXES, [3000, 3000, 300]))
 def test_ids_that_restart_once_are_noticed(suffix: str, rounds: int) -> None:
     """Three to seven rows per prompt: blocks have no common size."""
-    prompts = [prompt for prompt in range(2 * rounds) for _ in range(3 + prompt % 5)]
-    if suffix == ".jsonl.gz":  # only the beginning of a packed file is read
-        prompts = [prompt for prompt in prompts if prompt < 8 or rounds <= prompt < rounds + 8]
-    rows = [{"prompt_id": one % rounds, "prompt": f"What is {one} and one?", "reward": 1} for one in prompts]
+    rows = list[Any]()
+    for one in range(2 * rounds):
+        if suffix == ".jsonl.gz" and one % rounds >= 8:  # only the beginning of a packed file is read
+            continue
+        row = {"prompt_id": one % rounds, "prompt": f"What is {one} and one?", "reward": 1}
+        rows += [row] * (3 + one % 5)
     assert "hold several prompts" in refused(saved(rows, Path(f"x{suffix}")))
 
 
@@ -75,14 +74,6 @@ def test_of_large_documents_the_last_is_compared(count: int) -> None:
     assert "hold several prompts" in refused(*paths, group_within="step")
 
 
-def test_each_cure_that_is_named_cures() -> None:
-    path = write("x.jsonl", by_level())
-    for columns in (["prompt"], ["task_id", "prompt"]):
-        facts = look(path, group=columns).facts
-        assert facts["groups"] == 24
-        assert not facts["warnings"]
-
-
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_an_id_that_was_named_is_warned_about(suffix: str) -> None:
     (warning,) = look(saved(by_level(), Path(f"x{suffix}")), group=["task_id"]).facts["warnings"]
@@ -90,9 +81,9 @@ def test_an_id_that_was_named_is_warned_about(suffix: str) -> None:
 
 
 def test_blocks_with_several_prompts_are_warned_about() -> None:
-    rows = [{"prompt": f"say {at // 3}", "reward": at % 2} for at in range(24)]
-    path = write("x.jsonl", rows)
-    assert look(path, group_size=4).facts["warnings"][0].startswith("groups of the block size hold several prompts")
+    path = write("x.jsonl", [{"prompt": f"say {at // 3}", "reward": at % 2} for at in range(24)])
+    (warning,) = look(path, group_size=4).facts["warnings"]
+    assert warning.startswith("groups of the block size hold several prompts")
     assert not look(path, group_size=3).facts["warnings"]
 
 
@@ -113,28 +104,6 @@ def test_the_last_rows_of_a_file_are_compared_with_the_first() -> None:
             f'{{"prompt_id": {at % 5000}, "prompt": "prompt {at}", "reward": 1}}\n' * 4 for at in range(10_000)
         )
     assert re.search(r"prompt differs inside (\d\d+) of \1 groups that were compared", refused("x.jsonl"))
-
-
-ONE = '{"prompt_id": 0, "step": 0, "prompt": "say 0", "reward": 0}\n'
-FOUR = (ONE + ONE.replace('"reward": 0', '"reward": 1')) * 2
-
-
-def test_ids_that_restart_in_each_file_are_not_said_to_be_shards() -> None:
-    Path("a.jsonl").write_text(FOUR + FOUR.replace('"prompt_id": 0', '"prompt_id": 1').replace("say 0", "say 1"))
-    Path("b.jsonl").write_text(FOUR.replace("say", "write"))
-    Path("c.jsonl").write_text(FOUR)
-    with pytest.raises(DataError) as error:
-        look("a.jsonl", "b.jsonl")
-    assert error.value.hint == "--group-within file: ids restart in each, since one has several prompts"
-    assert "groups of prompt_id hold several prompts" in refused("a.jsonl", "b.jsonl", group_within="input")
-    assert "--group-within input if they are shards" in refused("c.jsonl", "a.jsonl")
-
-
-def test_ids_that_restart_in_each_step_are_not_said_to_be_one_round() -> None:
-    Path("x.jsonl").write_text(FOUR + FOUR.replace('"step": 0', '"step": 1').replace("say 0", "say 1"))
-    with pytest.raises(DataError) as error:
-        look("x.jsonl")
-    assert error.value.hint == "--group prompt_id,step: ids restart, since one has several prompts"
 
 
 # --- what is no difference ---------------------------------------------------------------------------------------
@@ -300,25 +269,16 @@ def test_a_text_with_the_name_of_a_prompt_needs_no_more_than_to_differ(column: s
     assert f"groups of task_id hold several prompts: {column} differs" in said
 
 
-@pytest.mark.parametrize(
-    ("longer", "is_one"),
-    [
-        ("What is 12", False),
-        ("What is 1\nIt is 1.\nAnd 2?", True),
-        ("What is 1<|im_end|>", True),
-        ("What is 1, and " + "what " * 40, True),
-    ],
-    ids=["a plain one", "a line feed", "a mark", "much longer"],
-)
-def test_one_prompt_at_the_beginning_of_another_is_another_prompt_unless_a_turn_follows(
-    longer: str, *, is_one: bool
-) -> None:
-    rows = [{"task_id": task, "prompt": prompt, "reward": task} for prompt in ("What is 1", longer) for task in (0, 1)]
-    path = write("rollouts.jsonl", rows)
-    if is_one:
-        look(path)
-    else:
-        assert "groups of task_id hold several prompts" in refused(path)
+def test_one_prompt_at_the_beginning_of_another_is_another_prompt_unless_a_turn_follows() -> None:
+    def rows(longer: str) -> Path:
+        prompts = ["What is 1", "What is 1", longer, longer]
+        table = pl.DataFrame({"task_id": [0, 1, 0, 1], "prompt": prompts, "reward": [0, 1, 0, 1]})
+        return write("rollouts.jsonl", table.to_dicts())
+
+    look(rows("What is 1\nIt is 1.\nAnd 2?"))
+    look(rows("What is 1<|im_end|>"))
+    look(rows("What is 1, and " + "what " * 40))
+    assert "groups of task_id hold several prompts" in refused(rows("What is 12"))
 
 
 @pytest.mark.parametrize("head", ["", "You are a helpful assistant. " * 3], ids=["short", "behind the same words"])
@@ -331,17 +291,18 @@ def test_two_prompts_are_shown_around_their_first_difference(head: str) -> None:
 # --- prompts in objects, and empty ones ------------------------------------------------------------------------------
 
 
-def by_ticket(name: str, text: Callable[[int], str]) -> list[Any]:
-    made = []
-    for at in range(48):
-        level = ("easy", "medium", "hard")[at // 2 % 3]
-        made.append({"task_id": level, name: {"ticket": text(at), "turn": at}, "reward": at % 2})
-    return made
+def by_ticket(text: Callable[[int], str]) -> list[Any]:
+    """The same with the prompt inside of an object."""
+    rows = by_level()
+    for at, row in enumerate(rows):
+        del row["prompt"]
+        row["observation"] = {"ticket": text(at), "turn": at}
+    return rows
 
 
 @pytest.mark.parametrize("suffix", [suffix for suffix in SUFFIXES if suffix != ".csv"])
 def test_a_prompt_inside_of_an_object_is_compared(suffix: str) -> None:
-    path = saved(by_ticket("observation", lambda at: f"Please repair number {at // 2}"), Path(f"x{suffix}"))
+    path = saved(by_ticket(lambda at: f"Please repair number {at // 2}"), Path(f"x{suffix}"))
     said = refused(path)
     assert "groups of task_id hold several prompts: observation.ticket differs" in said
     assert "; --group=observation.ticket makes a group of each prompt" in said
@@ -351,7 +312,7 @@ def test_a_prompt_inside_of_an_object_is_compared(suffix: str) -> None:
 def test_a_text_inside_of_an_object_that_is_no_prompt_stops_nothing() -> None:
     """A state of its own in each row, texts that are in many groups, responses, and what a judge says."""
     rows = []
-    for at, row in enumerate(by_ticket("observation", lambda at: f"State {at} of the room")):
+    for at, row in enumerate(by_ticket(lambda at: f"State {at} of the room")):
         place = {"ticket": f"Room {at // 2 % 5} of the house"}
         said = {"ticket": f"I think it is {at // 2}"}
         rows.append({**row, "place": place, "response": said, "judge": said})
@@ -368,24 +329,23 @@ def test_a_text_inside_of_an_object_that_is_no_prompt_stops_nothing() -> None:
     ],
 )
 def test_a_prompt_that_is_empty_in_every_row_is_no_key(value: str, suffix: str) -> None:
+    params = json.loads(value)
     rows = [
-        {"responses_create_params": json.loads(value), "response": {"id": f"r{at}"}, "reward": at % 2, "verifier_metadata": {"a": at}}
+        {"responses_create_params": params, "response": {"id": at}, "reward": at % 2, "of": {"a": at}}
         for at in range(10)
-    ]  # fmt: skip
+    ]
     path = write(f"x.{suffix}", rows)
     said = refused(path)
     assert "responses_create_params is empty in all 10 rows: nothing distinguishes the prompts; " in said
     assert "; name the column of the prompt's id with --group; give --group-size N" in said
-    assert look(path, group=["verifier_metadata.a"], singleton="zero").facts["groups"] == 10
+    assert look(path, group=["of.a"], singleton="zero").facts["groups"] == 10
     assert look(path, group_size=2, schema="none").facts["groups"] == 5
 
 
 def test_an_empty_text_is_no_key_and_an_image_is_no_empty_prompt() -> None:
-    Path("x.csv").write_text("prompt,reward\n ,0\n ,1\n")
-    assert "prompt is empty in all 2 rows" in refused("x.csv")
-    Path("y.jsonl").write_text(
-        '{"prompt": [{"role": "user", "content": [{"type": "image_url", "image_url": "x.png"}]}], "reward": 1}\n' * 2
-    )
-    assert look("y.jsonl").facts["groups"] == 1
-    Path("z.jsonl").write_text('{"prompt": "", "reward": 1}\n' * 2)
-    assert look("z.jsonl", group=["prompt"])
+    path = write("x.jsonl", [{"prompt": " ", "reward": 0}, {"prompt": " ", "reward": 1}])
+    assert "prompt is empty in all 2 rows" in refused(path)
+    assert look(path, group=["prompt"])
+    image = {"type": "image_url", "image_url": "x.png"}
+    other = write("y.jsonl", [{"prompt": [{"role": "user", "content": [image]}], "reward": 1}] * 2)
+    assert look(other).facts["groups"] == 1

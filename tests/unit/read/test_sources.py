@@ -325,18 +325,11 @@ def test_everything_that_is_missing_is_one_error_with_the_likely_columns_first(
     assert error.value.hint.startswith(hint)
 
 
-def test_a_document_with_its_rows_inside_says_where_they_are() -> None:
-    text = """{
-        "model": "m", "score": 0.5,
-        "results": [{"prompt": "a", "ok_score": 1}, {"prompt": "a", "ok_score": 1}, {"prompt": "a", "ok_score": 1}]
-    }"""
-    path = made(text, "a.json")
-    said = refused(path)
-    assert "the group key" in said
-    assert "its results is a list of 3: --reward 'results[].NAME'" in said
-    of_key = refused(path, group=["results"])
-    assert "one row, and its key results is a list of objects; " in of_key
-    assert "--reward 'results[].NAME'" in of_key
+def test_a_list_of_a_document_is_no_key_and_that_is_said() -> None:
+    path = made('{"score": 0.5, "results": [{"prompt": "a", "ok_score": 1}, {"prompt": "a", "ok_score": 1}]}', "a.json")
+    said = refused(path, group=["results"])
+    assert "one row, and its key results is a list of objects; " in said
+    assert "--reward 'results[].NAME'" in said
 
 
 @pytest.mark.parametrize(
