@@ -94,20 +94,18 @@ PLANS = {repr(plan): plan for plan in (preset.plan for preset in presets().value
 OF_FULL = {"length", "input_length", "turns", "baseline", "logprob", "references"}
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [
-        *(Plan.of({"estimator.name": name}) for name in ALONE),
-        # Not those of a batch, which has other rows here, or of columns that are not there.
-        *some((plan for plan in PLANS.values() if not plan.uses_batch and {*plan.needs} <= OF_FULL), 3),
-    ],
-    ids=lambda plan: plan.method,
-)
+# Not those of a batch, which has other rows here, or of columns that are not there.
+OF_GROUPS_ALONE = [plan for plan in some(PLANS.values(), 3) if not plan.uses_batch and {*plan.needs} <= OF_FULL]
+OF_GROUPS_ALONE += [Plan.of({"estimator.name": name}) for name in ALONE]
+
+
+@pytest.mark.parametrize("plan", OF_GROUPS_ALONE, ids=lambda plan: plan.method)
 def test_few_rows_which_take_fewer_steps_have_the_bits_of_many(plan: Plan) -> None:
     together = full(FEW_ROWS + 1000, 700)
     if plan.estimator.sets.get("shape.binary.threshold") is not None:
         together = together.with_columns(pl.col("reward.0").round())
-    parts = [together.filter(pl.col("group") < 350), together.filter(pl.col("group") >= 350)]
+    halves = together.with_columns(half=pl.col("group") // 350)
+    parts = halves.partition_by("half", include_key=False)
     assert max(map(len, parts)) <= FEW_ROWS
     assert advantages_by_row(plan, parts) == advantages_by_row(plan, [together])
 
@@ -137,16 +135,16 @@ def test_rows_in_any_order_parts_and_pieces_have_the_same_bits(method: str) -> N
     assert advantages_by_row(plan, [together], 97) == wanted
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        "rewards.missing=exclude",
-        "rewards.missing=zero estimator.name=rloo",
-        "rewards.missing=propagate divisor.of=residual",
-        "rewards.missing=exclude groups.zero_variance=drop alone.result=null",
-        "rewards.missing=as-zero groups.min_size=2 groups.small=zero",
-    ],
-)
+SETTINGS = """
+rewards.missing=exclude
+rewards.missing=zero estimator.name=rloo
+rewards.missing=propagate divisor.of=residual
+rewards.missing=exclude groups.zero_variance=drop alone.result=null
+rewards.missing=as-zero groups.min_size=2 groups.small=zero
+"""
+
+
+@pytest.mark.parametrize("settings", SETTINGS.strip().splitlines())
 @given(rows=ROWS)
 @examples(8)
 @example(rows=[(0, 0.0)] * 10 + [(1, 0.0)] * 8 + [(1, -0.0)])
@@ -157,28 +155,32 @@ def test_groups_with_scattered_rows_have_the_bits_of_contiguous_groups(
     apart = table(rows)
     order = np.argsort(apart["group"].to_numpy(), kind="stable")
     scattered = bits(score(plan, apart))
-    assert bits(score(plan, apart[order])) == [scattered[at] for at in order]
+    together = bits(score(plan, apart[order]))
+    assert together == [scattered[at] for at in order]
 
 
-@pytest.mark.parametrize(
-    "sizes", [[2] * 300, [8] * 90, [500] * 3, [3001] * 2, [5000], [4] * 50 + [3] + [4] * 50, [1] * 400]
-)
+SIZES = ["2 " * 300, "8 " * 90, "500 " * 3, "3001 " * 2, "5000", "4 " * 50 + "3 " + "4 " * 50, "1 " * 400]
+
+
+@pytest.mark.parametrize("rows", SIZES, ids=len)
 @pytest.mark.parametrize("piece", [256, 1 << 17])
 def test_contiguous_groups_of_one_size_have_the_bits_of_a_plain_loop(
-    sizes: list[int], piece: int, monkeypatch: pytest.MonkeyPatch
+    rows: str, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(column_stats, "PIECE", piece)
+    sizes = [*map(int, rows.split())]
     rng = np.random.default_rng(len(sizes))
     codes = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)
-    rewards = rng.standard_normal(len(codes)) * 10.0 ** rng.integers(-8, 9, len(codes))
-    rewards[rng.random(len(codes)) < 0.01] = -0.0
-    rewards[: len(codes) // 9 : 29] = math.nan
-    values = pl.Series(rewards[:77]).append(pl.Series(rewards[77:]))
-    found = base_quantities(codes, values, len(sizes))
-    for code in range(len(sizes)):
-        line = [float(found[name][code]) for name in ("min", "max", "mean_d", "squares")]
-        own = rewards[codes == code].tolist()
-        assert struct.pack("4d", *line) == struct.pack("4d", *plain_quantities(own))
+    many = len(codes)
+    rewards = rng.standard_normal(many) * 10.0 ** rng.integers(-8, 9, many)
+    rewards[rng.random(many) < 0.01] = -0.0
+    rewards[: many // 9 : 29] = math.nan
+    chunks = pl.Series(rewards[:77]).append(pl.Series(rewards[77:]))
+    found = base_quantities(codes, chunks, len(sizes))
+    lines = np.column_stack([found[name] for name in ("min", "max", "mean_d", "squares")])
+    for code, line in enumerate(lines):
+        wanted = plain_quantities(rewards[codes == code].tolist())
+        assert line.tobytes() == np.array(wanted).tobytes()
 
 
 OF_GROUP = st.tuples(st.integers(0, 5), st.sampled_from([0.0, 1.0, 0.1, -2.5, 1e9, 1e-9, math.nan]))
