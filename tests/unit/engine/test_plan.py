@@ -81,16 +81,6 @@ def test_every_field_of_every_operation_can_be_set(part: str, op: str, field: st
     assert getattr(operation(getattr(plan, part), op), field) == (value if field != "max" else 75.0)
 
 
-@pytest.mark.parametrize("method", ESTIMATORS)
-def test_every_method_makes_a_plan_by_itself(method: str) -> None:
-    plan = Plan.of({"estimator.name": method})
-    scale = ESTIMATORS[method].scale
-    assert plan.method == method
-    assert plan.divisor.level == scale
-    assert plan == Plan.of({"estimator.name": method, "divisor.level": scale})
-    assert set(plan.params) == {p.name for p in ESTIMATORS[method].params if not p.field}
-
-
 PARAMS = [(row.name, param) for row in ESTIMATORS.values() for param in row.params]
 
 
@@ -294,17 +284,6 @@ def test_an_operation_that_is_listed_twice_is_refused() -> None:
     with pytest.raises(UsageError, match="shape lists 'clip' twice") as raised:
         Plan.of({"shape": [{"op": "clip", "lo": 0}, {"op": "clip", "hi": 1}]})
     assert raised.value.hint
-
-
-@pytest.mark.parametrize("method", ESTIMATORS)
-@pytest.mark.parametrize("scale", ["none", "group", "batch"])
-def test_a_scale_is_allowed_exactly_where_the_table_says(method: str, scale: str) -> None:
-    settings = {"estimator.name": method, "divisor.level": scale, "divisor.of": "reward"}
-    if scale in ESTIMATORS[method].scales:
-        assert Plan.of(settings).divisor.level == scale
-    else:
-        with pytest.raises(UsageError, match="has no scale"):
-            Plan.of(settings)
 
 
 # --- what a plan says of itself ----------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from grpo_cli.engine import column_stats
 from grpo_cli.engine.column_stats import PIECE
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.frames import FEW_ROWS, Frames
-from grpo_cli.engine.group_stats import Segments, base_quantities, group_extremes, group_means
+from grpo_cli.engine.group_stats import Segments, base_quantities
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import presets
 from grpo_cli.engine.score import OF_GROUPS, OF_ROWS, Scored, score
@@ -181,25 +181,6 @@ def test_contiguous_groups_of_one_size_have_the_bits_of_a_plain_loop(
     for code, line in enumerate(lines):
         wanted = plain_quantities(rewards[codes == code].tolist())
         assert line.tobytes() == np.array(wanted).tobytes()
-
-
-OF_GROUP = st.tuples(st.integers(0, 5), st.sampled_from([0.0, 1.0, 0.1, -2.5, 1e9, 1e-9, math.nan]))
-
-
-@given(rows=st.lists(OF_GROUP))
-def test_means_and_extremes_of_groups_have_the_bits_of_a_plain_loop(rows: list[tuple[int, float]]) -> None:
-    codes = np.array([code for code, _ in rows], np.int64)
-    values = np.array([value for _, value in rows])
-    means = group_means(codes, values, 6)
-    low, high = group_extremes(codes, values, 6)
-    for code in range(6):
-        of_group = values[codes == code].tolist()
-        wanted = [math.inf, -math.inf, math.nan]
-        if of_group:
-            least, most, away, _ = plain_quantities(of_group)
-            wanted = [least, most, least + away]
-        got = [low[code], high[code], means[code]]
-        assert repr([*map(float, got)]) == repr(wanted)
 
 
 def plain_quantities(rewards: list[float]) -> list[float]:

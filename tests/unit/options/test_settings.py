@@ -242,29 +242,6 @@ def test_the_same_name_in_a_file_means_the_same(name: str) -> None:
     assert meaning(read) == meaning(given)
 
 
-WEAKER = {
-    "reward_clip": "0:9", "clip": "0:9", "overlong": "9:3:1", "expr": "reward", "method": "rloo", "group": ["x"],
-    "reward": ["x", "y"], "map": ["no=0"],
-}  # fmt: skip
-ADDED_UP = {"param", "set"}  # those of a file and of flags are applied one after the other
-
-
-def another(hint: Any, value: Any) -> Any:
-    """A value of the same type that is not this one."""
-    choices = [choice for choice in get_args(hint) if choice != value]
-    plain = {bool: False, int: 1, float: 0.125, str: "other"}
-    return choices[0] if choices else plain[hint]
-
-
-@pytest.mark.parametrize("name", [n for n in NAMES if n not in ADDED_UP])
-def test_a_flag_wins_over_the_file(name: str) -> None:
-    effect = EFFECTS[name]
-    weak = WEAKER.get(name) or another(OPTIONS[name].type, effect.value)
-    path = toml({**effect.beside, name: weak})
-    read = with_config({"config": path, name: effect.value}, COMMANDS["compute"].takes)
-    assert meaning(read) == meaning({**effect.beside, name: effect.value})
-
-
 CONFLICTS = """
 epsilon = 1; set = ["divisor.floor=0.5"]         | set = ["divisor.epsilon=3"] | plan.divisor.epsilon = 3.0, plan.divisor.floor = 0.5
 set = ["divisor.epsilon=1"]; epsilon = 2         | epsilon = 3.0               | plan.divisor.epsilon = 3.0
@@ -272,6 +249,10 @@ set = ["shape.affine.shift=9"]                   | reward_shift = 1.0, set = ["a
 method = "passk"; param = {k = 4, epsilon = 0.5} | param = ["k=3"]             | plan.params.k = 3, plan.params.epsilon = 0.5
 method = "passk"; param = {k = 4}                | method = "rloo"             | plan.method = "rloo"
 whiten = "sample"                                | whiten = "none"             | plan.method = "grpo"
+reward-clip = "0:9"; clip = "0:9"                | clip = "-1:2"               | plan.shape.clip.hi = 9.0, plan.post.clip.lo = -1.0, plan.post.clip.hi = 2.0
+overlong = "9:3:1"                               | overlong = "100:20:0.5"     | plan.shape.overlong.max = 100.0, plan.shape.overlong.penalty = 0.5
+expr = "reward"                                  | expr = "reward - min"       | plan.params.sql = "reward - min"
+output = "x.csv"; force = true                   | output = "y.csv"            | output.to = "y.csv", output.force = true
 """
 
 
@@ -283,8 +264,8 @@ def test_a_flag_wins_field_by_field(text: str, flags: str, wanted: str) -> None:
     assert "plan.post.whiten.level" not in found
 
 
-@pytest.mark.parametrize("option", ["where", "fail-on"])
-def test_conditions_of_the_line_replace_those_of_the_file(option: str) -> None:
+@pytest.mark.parametrize("option", ["where", "fail-on", "group", "reward", "map"])
+def test_a_list_of_the_line_replaces_that_of_the_file(option: str) -> None:
     name = option.replace("-", "_")
     Path("c.toml").write_text(f"{option} = ['rows > 1', 'rows > 2']")
     takes = COMMANDS["inspect"].takes

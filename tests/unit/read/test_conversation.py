@@ -63,27 +63,22 @@ def test_every_format_gives_the_text_of_a_row(tmp_path: Path, name: str) -> None
         assert ("completion", f"say {at}\nmore") in fields
 
 
-def test_a_response_without_a_prompt_is_shown(tmp_path: Path) -> None:
-    rows = [{"prompt_id": "a", "completion": f"say {at}", "reward": at} for at in range(3)]
-    reader = Reader(model_of(tmp_path, rows).inspection.narrow, TextColumns())
-    assert reader.passages(1) == [("response", "say 1")]
-
-
 def test_an_empty_response_is_shown_and_the_turn_that_a_template_opens_is_not(tmp_path: Path) -> None:
     prompt = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
-    rows = [
-        {"prompt_id": "a", "prompt": prompt, "completion": said, "reward": 1}
-        for said in ([], "", "yes", [{"role": "assistant", "content": ""}])
-    ]
+    responses: list[Any] = [[], "", "yes", [{"role": "assistant", "content": ""}]]
+    rows = [{"prompt_id": "a", "prompt": prompt, "completion": said, "reward": 1} for said in responses]
     reader = Reader(model_of(tmp_path, rows).inspection.narrow, TextColumns())
-    for at, response in enumerate([("response", ""), ("response", ""), ("response", "yes"), ("assistant", "")]):
-        assert reader.passages(at) == [("user", "hi"), response]
+    assert reader.passages(0) == [("user", "hi"), ("response", "")]
+    assert reader.passages(1) == [("user", "hi"), ("response", "")]
+    assert reader.passages(2) == [("user", "hi"), ("response", "yes")]
+    assert reader.passages(3) == [("user", "hi"), ("assistant", "")]
 
 
-def test_columns_that_flags_name_are_taken(tmp_path: Path) -> None:
+def test_columns_that_flags_name_are_taken_and_a_response_needs_no_prompt(tmp_path: Path) -> None:
     rows = [{"prompt_id": "a", "q": "ask", "out": {"text": f"say {at}"}, "reward": at} for at in range(3)]
     narrow = model_of(tmp_path, rows).inspection.narrow
     assert Reader(narrow, TextColumns()).passages(1) == []
+    assert Reader(narrow, TextColumns(response="out.text")).passages(1) == [("response", "say 1")]
     named = TextColumns(prompt="q", response="out.text")
     assert Reader(narrow, named).passages(1) == [("prompt", "ask"), ("response", "say 1")]
 

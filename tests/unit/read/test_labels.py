@@ -30,19 +30,17 @@ def test_a_text_that_fits_is_its_own_label() -> None:
 
 
 @pytest.mark.parametrize(
-    "texts",
+    "text",
     [
-        [f"Solve this problem and think step by step: {n}" for n in range(20)],
-        [f"{n} is the number. Now tell me which number it was, in words." for n in range(20)],
-        [
-            f"Here is a long beginning that all share, then {n}, and a long end that all of them share"
-            for n in range(20)
-        ],
+        "Solve this problem and think step by step: NUMBER",
+        "NUMBER is the number. Now tell me which number it was, in words.",
+        "Here is a long beginning that all share, then NUMBER, and a long end that all of them share",
     ],
 )
-def test_different_keys_have_different_labels(texts: list[str]) -> None:
+def test_different_keys_have_different_labels(text: str) -> None:
+    texts = [text.replace("NUMBER", f"{n}") for n in range(20)]
     labels = told_apart(texts, 24)
-    assert len({*labels}) == len(texts)
+    assert len({*labels}) == 20
 
 
 def test_what_all_share_is_whole_words() -> None:
@@ -66,16 +64,15 @@ def test_a_key_is_shown_without_the_marks_of_a_template(key: str, text: str) -> 
 
 
 def narrow_of(keys: list[str]) -> Narrow:
-    table = Table(
-        FRAME,
-        FrameReader(["prompt_id", "reward"], lambda *_: pl.DataFrame({"prompt_id": keys, "reward": [1.0] * len(keys)})),
-    )
+    rows = pl.DataFrame({"prompt_id": keys}).with_columns(reward=1.0)
+    table = Table(FRAME, FrameReader(rows.columns, lambda *_: rows))
     return read(layout([table], Binding(group=("prompt_id",))), Plan(), warn=False, checks=())
 
 
 def test_labels_leave_out_what_all_keys_share_only_if_they_have_to() -> None:
-    labels = Labels(narrow_of([f"Please solve this problem: what is {n} plus one, in words?" for n in range(50)]))
-    assert labels([0, 49], 80) == [f"Please solve this problem: what is {n} plus one, in words?" for n in (0, 49)]
+    keys = [f"Please solve this problem: what is {n} plus one, in words?" for n in range(50)]
+    labels = Labels(narrow_of(keys))
+    assert labels([0, 49], 80) == [keys[0], keys[49]]
     assert labels([0, 49], 8) == ["0", "49"]
 
 

@@ -23,14 +23,13 @@ FRAME = pl.DataFrame({"prompt_id": range(100_000), "reward": [0.0] * 100_000})
 
 def machine(root: Path, *, available: int | None, container: int | str = "max") -> Path:
     """A root directory with the files in which Linux reports memory."""
-    for name, text in {
-        "proc/meminfo": "MemTotal: 1 kB\nSwapFree: 0 kB\n"
-        + (f"MemAvailable: {available // 1024} kB\n" if available else ""),
-        "sys/fs/cgroup/memory.max": f"{container}\n",
-    }.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    known = f"MemAvailable: {available // 1024} kB\n" if available else ""
+    memory = root / "proc/meminfo"
+    limit = root / "sys/fs/cgroup/memory.max"
+    memory.parent.mkdir(parents=True, exist_ok=True)
+    limit.parent.mkdir(parents=True, exist_ok=True)
+    memory.write_text(f"MemTotal: 1 kB\nSwapFree: 0 kB\n{known}")
+    limit.write_text(f"{container}\n")
     return root
 
 

@@ -305,26 +305,6 @@ def test_rows_that_repeat_a_sample_of_their_group_are_counted_and_warned_about(n
     assert warning.startswith(f"3 rows repeat a {name} inside their group")
 
 
-ABSENT = """
-colour note_0 note_1 note_2 note_3 note_4 note_5 note_6 note_7 note_8 note_9 my_prompt my_score | \
-no column looks like the group key or the reward (columns: my_prompt, my_score, colour, note_0 | name them with --group NAME and --reward NAME
-uid colour | no column looks like the reward (columns: uid, colour) | name it with --reward
-colour words | no column looks like the group key or the reward (columns: colour, words) | \
-name them with --group NAME and --reward NAME; rows without a reward must be scored first
-"""
-
-
-@pytest.mark.parametrize(("names", "message", "hint"), lines(ABSENT))
-def test_everything_that_is_missing_is_one_error_with_the_likely_columns_first(
-    names: str, message: str, hint: str
-) -> None:
-    row = {name: 1.0 if name == "my_score" else "x" for name in names.split()}
-    with pytest.raises(DataError) as error:
-        look(write("a.jsonl", [row, row]))
-    assert error.value.message.startswith(message)
-    assert error.value.hint.startswith(hint)
-
-
 def test_a_list_of_a_document_is_no_key_and_that_is_said() -> None:
     path = made('{"score": 0.5, "results": [{"prompt": "a", "ok_score": 1}, {"prompt": "a", "ok_score": 1}]}', "a.json")
     said = refused(path, group=["results"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import polars as pl
 import pytest
@@ -13,31 +12,30 @@ from grpo_cli.read.prompt_check import prompt_of
 from grpo_cli.values.chat import is_message, responds
 from grpo_cli.write.records import before_response, unwrapped
 
-TURNS = [
-    [{"role": "user", "content": "a"}, {"role": "Assistant", "content": "b"}],
-    [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}],
-    [{"role": None, "from": "human", "value": "a"}, {"role": None, "from": "model", "value": "b"}],
-]
+TURNS = """
+[{"role": "user", "content": "a"}, {"role": "Assistant", "content": "b"}]
+[{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]
+[{"role": null, "from": "human", "value": "a"}, {"role": null, "from": "model", "value": "b"}]
+"""
 
 
-@pytest.mark.parametrize("turns", TURNS)
-def test_the_prompt_is_everything_before_the_first_turn_of_the_model(turns: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize("text", TURNS.strip().splitlines())
+def test_the_prompt_is_everything_before_the_first_turn_of_the_model(text: str) -> None:
+    turns = json.loads(text)
     assert [responds(turn) for turn in turns] == [False, True]
     assert prompt_of(turns) == "a"
-    assert json.loads(before_response(pl.Series("x", [json.dumps(turns)]), str)[0]) == turns[:1]
-
-
-@pytest.mark.parametrize("turns", TURNS)
-def test_turns_are_one_thing_and_no_list_with_an_item_for_each_rollout(turns: list[dict[str, Any]]) -> None:
-    assert not _is_item_each(json.dumps(turns), len(turns))
+    before = before_response(pl.Series("x", [text]), str)
+    assert json.loads(before[0]) == turns[:1]
+    assert not _is_item_each(text, 2)  # they are one thing, and not a list with an item for each rollout
     assert _is_item_each('[{"reward": 1}, {"reward": 2}]', 2)
 
 
-@pytest.mark.parametrize("turns", TURNS)
-def test_turns_that_are_kept_as_a_text_are_taken_out_of_it(turns: list[dict[str, Any]]) -> None:
-    texts = pl.Series("x", [json.dumps(json.dumps(turns)), json.dumps(json.dumps([{"reward": 1}]))])
-    assert json.loads(unwrapped(texts)[0]) == turns
-    assert unwrapped(texts)[1] == texts[1]
+@pytest.mark.parametrize("text", TURNS.strip().splitlines())
+def test_turns_that_are_kept_as_a_text_are_taken_out_of_it(text: str) -> None:
+    others = json.dumps('[{"reward": 1}]')
+    found = unwrapped(pl.Series("x", [json.dumps(text), others]))
+    assert json.loads(found[0]) == json.loads(text)
+    assert found[1] == others
 
 
 @pytest.mark.parametrize("value", ["assistant", None, 1, [], {}, {"content": "b"}])
