@@ -17,7 +17,6 @@ from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.options.config import with_config
 from grpo_cli.options.resolve import normalized, plan_of, settings
 from grpo_cli.options.table import COMMANDS, OPTIONS, PAIRS, PROMPTS, SFT, WEIGHTS
-from grpo_cli.read.tables import KlField
 from grpo_cli.runs.compute_files import Job
 from grpo_cli.schemas.table import Mark
 from tests.support.command import adv
@@ -59,12 +58,6 @@ def flat(prefix: str, value: Any) -> dict[str, Any]:
     for name, inner in value.items():
         found |= flat(f"{prefix}.{name}".strip("."), inner)
     return found
-
-
-def kl(kind: str, reduction: str) -> dict[str, Any]:
-    name = f"{reduction} of {kind}(s, r)"
-    made = KlField(name, "number", ("s", "r"), kind, reduction == "mean", "")
-    return {"binding.made": [asdict(made)], "binding.roles.kl": name}
 
 
 def mark(text: str, kind: Any, flag: str) -> dict[str, Any]:
@@ -131,14 +124,20 @@ seed = 7, zero_variance = "drop", duplicate = true | output.seed = 7
 whiten = "token" | plan.post.whiten = {level = "token", divide = true, ddof = 1, inside = 1e-8, floor = 0.0, epsilon = 0.0, masked = "by-level"}
 whiten_epsilon = 0.5, whiten = "sample"     | plan.post.whiten.inside = 0.5
 clip = "-5:5"                               | plan.post.clip.lo = -5.0, plan.post.clip.hi = 5.0
+kl_from = "s, r", preset = "trl-rloo", kl_coef = 0.5 | \
+    binding.made = [{name = "sum of k1(s, r)", kind = "number", columns = ["s", "r"], estimator = "k1", mean = false, mask = ""}], \
+    binding.roles.kl = "sum of k1(s, r)"
+kl_estimator = "k3", kl_from = "s, r", preset = "trl-rloo", kl_coef = 0.5 | \
+    binding.made = [{name = "sum of k3(s, r)", kind = "number", columns = ["s", "r"], estimator = "k3", mean = false, mask = ""}], \
+    binding.roles.kl = "sum of k3(s, r)"
+kl_reduce = "mean", kl_from = "s, r", preset = "trl-rloo", kl_coef = 0.5 | \
+    binding.made = [{name = "mean of k1(s, r)", kind = "number", columns = ["s", "r"], estimator = "k1", mean = true, mask = ""}], \
+    binding.roles.kl = "mean of k1(s, r)"
 """
 TEACHER = {"per_token": True, "distill": 0.0, "token_logprobs": "a", "teacher_logprobs": "b"}
 EFFECTS: dict[str, Effect] = {
     **dict(Effect.of(given, changes) for given, changes in lines(WRITTEN)),
     "distill": Effect(0.5, {"plan.distill.coef": 0.5}, TEACHER),
-    "kl_from": Effect("s, r", kl("k1", "sum"), {"preset": "trl-rloo", "kl_coef": 0.5}),
-    "kl_estimator": Effect("k3", kl("k3", "sum"), {"kl_from": "s, r", "preset": "trl-rloo", "kl_coef": 0.5}),
-    "kl_reduce": Effect("mean", kl("k1", "mean"), {"kl_from": "s, r", "preset": "trl-rloo", "kl_coef": 0.5}),
     "masked_column": Effect("m=0", mark("m=0", "masked", "--masked-column")),
     "left_out_column": Effect("bad", mark("bad", "left_out", "--left-out-column")),
     "expr": Effect("reward - min", {"plan.params.sql": "reward - min"}, {"expr": "reward - mean"}),
@@ -155,12 +154,12 @@ def meaning(given: dict[str, Any]) -> dict[str, Any]:
     """All that some options mean, as one flat mapping of plain values."""
     job = Job.of(given)
     plan = job.plan.as_dict()
-    output = asdict(replace(job.output, tokens=None))
     for part in ("shape", "post"):
         plan[part] = {op.pop("op"): op for op in plan[part]}
+    output = asdict(replace(job.output, tokens=None))
     tokens = job.output.tokens.given if job.output.tokens else {}
-    every = {"plan": plan, "binding": asdict(job.binding), "output": output, "tokens": tokens}
-    return plain(flat("", every))
+    every = flat("", {"plan": plan, "binding": asdict(job.binding), "output": output, "tokens": tokens})
+    return plain(every)
 
 
 def plain(values: dict[str, Any]) -> dict[str, Any]:
@@ -201,10 +200,11 @@ def sample_of(option: Option) -> Any:
     "command", [row for row in COMMANDS.values() if "config" in row.options], ids=lambda row: row.name
 )
 def test_a_file_may_hold_every_option_of_the_command_that_it_is_given_to(command: Command) -> None:
-    of_file = [option for option in command.takes.values() if not option.is_argument]
-    of_file = [option for option in of_file if option.name not in {"config", "no_config"}]  # a file names no other file
-    wanted = {option.name: sample_of(option) for option in of_file}
-    values = {option.flag.removeprefix("--"): wanted[option.name] for option in of_file}
+    values = dict[str, Any]()
+    wanted = dict[str, Any]()
+    for option in command.takes.values():
+        if not option.is_argument and option.name not in {"config", "no_config"}:  # a file names no other file
+            wanted[option.name] = values[option.flag.removeprefix("--")] = sample_of(option)
     if "plans" in wanted:
         values["plan"] = ["a:epsilon=0.5"]
         wanted["plans"] = {"a": {"epsilon": 0.5}}

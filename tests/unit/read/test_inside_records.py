@@ -217,9 +217,8 @@ def test_a_record_with_a_list_of_rewards_is_a_group(suffix: str, name: str, name
     path = write(f"a.{suffix}", before)
     out = Path(f"o.{suffix}")
     found = compute(path, method="dr-grpo", reward=named, output=str(out))
-    after = rows_of(out)
-    assert [row.pop("advantage") for row in after] == [[0.5, -0.5], [0.0], [-0.5, 0.5]]
-    assert after == before
+    wanted = [[0.5, -0.5], [0.0], [-0.5, 0.5]]
+    assert rows_of(out) == [{**row, "advantage": one} for row, one in zip(before, wanted, strict=True)]
     assert f"read as records with lists of rewards in {name}: group = record, reward = {name}" in found.narrow.notes
     assert verify(out, path).added == ("advantage",)
 
@@ -270,19 +269,15 @@ def test_a_list_of_rewards_beside_a_list_of_responses_or_a_truth_is_of_rollouts(
     assert look("a.jsonl").facts["groups"] == 2
 
 
-CHATS = """[[{"role": "user", "content": "a"}], [{"role": "user", "content": "b"}],
-    [{"role": "user", "content": "a"}], [{"role": "user", "content": "b"}]]"""
+KEYS = """
+"prompt": ["a", "b", "a", "b"]
+"prompt": [[{"role": "user", "content": "a"}], [{"role": "user", "content": "b"}], [{"role": "user", "content": "a"}], [{"role": "user", "content": "b"}]]
+"uid": [7, 8, 7, 8]
+"uid": ["a", "b", "a", "b"], "prompt": ["x", "x", "x", "x"]
+"""
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        '"prompt": ["a", "b", "a", "b"]',
-        f'"prompt": {CHATS}',
-        '"uid": [7, 8, 7, 8]',
-        '"uid": ["a", "b", "a", "b"], "prompt": ["x", "x", "x", "x"]',
-    ],
-)
+@pytest.mark.parametrize("keys", KEYS.strip().splitlines())
 @pytest.mark.parametrize(("suffix", "reward"), [("jsonl", "rewards"), ("parquet", "score")])
 def test_a_record_that_lists_the_prompts_of_its_rewards_is_a_batch_of_groups(
     suffix: str, reward: str, keys: str
@@ -540,5 +535,7 @@ def test_a_record_that_is_the_group_is_called_so(records: Path) -> None:
 @pytest.mark.parametrize("words", ["1=5,0=-1,0.5=2", "1.0=5,0.0=-1,0.50=2", "1e0=5,-0.0=-1,5e-1=2"])
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
 def test_a_number_is_mapped_however_it_is_written(suffix: str, words: str) -> None:
-    path = write(f"in.{suffix}", [{"prompt_id": "a", "reward": reward} for reward in (1.0, 0.0, 0.5, 0.25)])
-    assert look(path, map=words).scored.rows[".reward"].to_list() == [5, -1, 2, 0.25]
+    rows = pl.read_csv(b"prompt_id,reward\na,1.0\na,0.0\na,0.5\na,0.25\n")
+    path = write(f"in.{suffix}", rows.to_dicts())
+    found = look(path, map=words).scored.rows[".reward"]
+    assert found.to_list() == [5, -1, 2, 0.25]

@@ -237,20 +237,19 @@ def test_a_cell_that_begins_with_a_mark_keeps_it(options: str, more: str) -> Non
 
 def test_times_and_bytes_are_written_to_csv_in_full() -> None:
     count = SECOND * 10**9 + 123_456_789
-    of_time = pa.timestamp("ns")
+    time = pa.timestamp("ns")
+    zoned = pa.list_(pa.timestamp("ns", "Europe/Berlin"))
     gone = pa.struct([("for", pa.duration("ns")), ("x", pa.binary()), ("y", pa.int8()), ("n", pa.float64())])
-    table = {
-        "id": [1, 1],
-        "reward": [0.0, 1.0],
-        "flat": pa.array([count, None], of_time),
-        "zoned": pa.array([[count], None], pa.list_(pa.timestamp("ns", "Europe/Berlin"))),
-        "time": pa.array([[1], []], pa.list_(pa.time64("ns"))),
-        "gone": pa.array([{"for": 1, "x": b"\xff", "y": None, "n": 1.0}] * 2, gone),
-        "fixed": pa.array([[count], None], pa.list_(of_time, 1)),
-    }
-    pq.write_table(pa.table(table), "a.parquet")
+    inside = {"for": 1, "x": b"\xff", "y": None, "n": 1.0}
+    table = pa.table({"id": [1, 1], "reward": [0.0, 1.0], "flat": pa.array([count, None], time)})
+    table = table.append_column("zoned", pa.array([[count], None], zoned))
+    table = table.append_column("time", pa.array([[1], []], pa.list_(pa.time64("ns"))))
+    table = table.append_column("gone", pa.array([inside, inside], gone))
+    table = table.append_column("fixed", pa.array([[count], None], pa.list_(time, 1)))
+    pq.write_table(table, "a.parquet")
     ran("compute a.parquet --group id -o o.csv")
-    first, second = pl.read_csv("o.csv", infer_schema=False).drop("reward", "advantage").rows()
+    written = pl.read_csv("o.csv", infer_schema=False).drop("reward", "advantage")
+    first, second = written.rows()
     assert first == (
         "1",
         "2024-01-01T00:00:00.123456789",

@@ -222,25 +222,21 @@ def test_prompts_that_take_turns_are_seen_in_a_small_file() -> None:
     assert "groups of group_id hold several prompts: ask differs" in refused(saved(rows, Path("rollouts.jsonl")))
 
 
+OTHER_TEXTS: dict[str, Callable[[int], str]] = {
+    "said": lambda at: f"The answer is {at}, I think",
+    "label": lambda at: "greedy sampler" if at % 2 else "hot sampler",
+    "taken_out": lambda at: f"New York {at // 32}" if at % 4 else f"Los Angeles {at // 8}",
+    "number": lambda at: f"0123456789-{at // 4}",
+    "node": lambda at: f"node {at // 4 % 10} of the cluster",
+    "of_judge": lambda at: f"rubric {at // 5 % 19}: fulfilled",
+    "letters": lambda at: f"{at // 4} ?",
+}
+
+
 @pytest.mark.parametrize("count", [96, 19_968])
-def test_other_texts_are_not_taken_for_prompts(count: int) -> None:
-    rows = []
-    for at in range(count):
-        row = {
-            "said": f"The answer is {at}, I think",
-            "label": "greedy sampler" if at % 2 else "hot sampler",
-            "taken_out": f"New York {at // 32}" if at % 4 else f"Los Angeles {at // 8}",
-            "number": f"0123456789-{at // 4}",
-            "node": f"node {at // 4 % 10} of the cluster",
-            "of_judge": f"rubric {at // 5 % 19}: fulfilled",
-            "letters": f"{at // 4} ?",
-        }
-        rows.append({"group_id": at * 3 // count, **row, "reward": at % 4 % 2})
-    path = write("rollouts.jsonl", rows)
-    for name in row:
-        columns = pl.read_ndjson(path).select("group_id", name, "reward")
-        columns.write_ndjson("one.jsonl")
-        look("one.jsonl")
+@pytest.mark.parametrize("name", OTHER_TEXTS)
+def test_other_texts_are_not_taken_for_prompts(name: str, count: int) -> None:
+    look(write("rollouts.jsonl", by_shard(OTHER_TEXTS[name], count, name)))
 
 
 @pytest.mark.parametrize("column", ["reply", "model_response", "final_answer", "judgment", "observation"])

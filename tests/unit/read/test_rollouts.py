@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
@@ -189,25 +190,19 @@ def test_what_says_which_of_unequal_rewards_counts_is_enough(unequal: Path) -> N
         assert found.facts["warnings"] == []
 
 
-@pytest.mark.parametrize(
-    ("rows", "mean"),
-    [
-        (["1,", ",0"], None),
-        (["1,1", ",1"], None),
-        ([",1", "0,1"], 1),
-        ([",1", ",1"], 1),
-        (["0,1", ","], 1),
-    ],
-)
-def test_rewards_in_different_rows_of_a_rollout_stop_the_run(rows: list[str], mean: float | None) -> None:
-    first, second = rows
-    path = Path("a.csv")
-    path.write_text(f"prompt_id,trajectory_id,acc,fmt\np,x,{first}\np,x,{second}\np,y,{first}\np,y,{second}\n")
+def test_rewards_in_different_rows_of_a_rollout_stop_the_run() -> None:
     given = {"rollout": "trajectory_id", "reward": ["acc", "fmt"]}
-    if mean is None:
-        assert refused(path, **given).startswith("2 rollouts have rows with unequal rewards")
-    else:
-        assert look(path, **given).facts["reward"]["mean"] == mean
+
+    def rows(first: str, second: str) -> Path:
+        path = Path("a.csv")
+        path.write_text(f"prompt_id,trajectory_id,acc,fmt\np,x,{first}\np,x,{second}\np,y,{first}\np,y,{second}\n")
+        return path
+
+    assert refused(rows("1,", ",0"), **given).startswith("2 rollouts have rows with unequal rewards")
+    assert refused(rows("1,1", ",1"), **given).startswith("2 rollouts have rows with unequal rewards")
+    assert look(rows(",1", "0,1"), **given).facts["reward"]["mean"] == 1
+    assert look(rows(",1", ",1"), **given).facts["reward"]["mean"] == 1
+    assert look(rows("0,1", ","), **given).facts["reward"]["mean"] == 1
 
 
 def test_a_missing_reward_is_not_an_unequal_one(compact: Path) -> None:
@@ -301,12 +296,19 @@ def test_a_number_that_rises_inside_of_any_id_shows_turns_of_rollouts(column: st
     assert warning.startswith(f"several rows of a group share one {column}: ")
 
 
-NO_TURNS = [[0, 0] * 4, [1, 0] * 4, [0, 1, 1, 2] * 2, [None, 0] * 4, [0, 1] * 3 + [0, None], ["x", "y"] * 4]
+NO_TURNS = """
+[0, 0, 0, 0, 0, 0, 0, 0]
+[1, 0, 1, 0, 1, 0, 1, 0]
+[0, 1, 1, 2, 0, 1, 1, 2]
+[null, 0, null, 0, null, 0, null, 0]
+[0, 1, 0, 1, 0, 1, 0, null]
+["x", "y", "x", "y", "x", "y", "x", "y"]
+"""
 
 
-@pytest.mark.parametrize(("column", "numbers"), paired(TURN_IDS, NO_TURNS))
-def test_numbers_that_do_not_rise_from_one_start_are_no_turns(column: str, numbers: list[Any]) -> None:
-    path = table([0.0, 0.0, 1.0, 1.0] * 2, **{column: [0, 0, 1, 1] * 2, "turn": numbers})
+@pytest.mark.parametrize(("column", "numbers"), paired(TURN_IDS, NO_TURNS.strip().splitlines()))
+def test_numbers_that_do_not_rise_from_one_start_are_no_turns(column: str, numbers: str) -> None:
+    path = table([0.0, 0.0, 1.0, 1.0] * 2, **{column: [0, 0, 1, 1] * 2, "turn": json.loads(numbers)})
     assert "--rollout" not in " ".join(look(path).facts["warnings"])
 
 
@@ -440,10 +442,11 @@ def test_turns_that_rise_or_have_names_are_accepted(numbers: tuple[Any, ...]) ->
     assert len(grpo_cli.compute(turns(*numbers), method="mt-grpo", **TURNS).advantages) == 2 * len(numbers)
 
 
-@pytest.mark.parametrize(("suffix", "numbers"), [("jsonl", (1, "answer")), ("parquet", (b"a", b"b")), ("csv", (1, 2))])
-def test_turns_of_any_type_are_read(suffix: str, numbers: tuple[Any, ...]) -> None:
-    columns = {"uid": "p", "trajectory_id": [0, 0, 1, 1], "turn": [*numbers, *numbers], "reward": [0.0, 0.0, 1.0, 1.0]}
-    logged = pl.DataFrame({**columns, "advantage": [-0.5, -0.5, 0.5, 0.5]}, strict=False)
+@pytest.mark.parametrize(("suffix", "numbers"), [("jsonl", [1, "answer"]), ("parquet", [b"a", b"b"]), ("csv", [1, 2])])
+def test_turns_of_any_type_are_read(suffix: str, numbers: list[Any]) -> None:
+    table = pl.read_csv(b"uid,trajectory_id,reward,advantage\np,0,0.0,-0.5\np,0,0.0,-0.5\np,1,1.0,0.5\np,1,1.0,0.5\n")
+    turns = pl.Series("turn", numbers * 2, strict=False)
+    logged = table.with_columns(turns)
     path = write(f"a.{suffix}", logged.to_dicts())
     assert "2 rollouts in 4 rows" in refused(path, column="mine")
     with pytest.raises(DataError, match="2 rollouts in 4 rows"):
