@@ -156,36 +156,21 @@ def test_dotted_paths_reach_nested_fields_and_a_literal_name_wins() -> None:
         assert grpo_cli.compute(data, group="meta.id").groups["meta.id"].to_list() == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("rows", "options", "message"),
-    [
-        ('{"uid": "a", "reward": 0}\n{"uid": null, "reward": 0}', {"group": "uid"}, ":2: uid is null or missing"),
-        ('{"uid": 1.0, "reward": 0}\n{"uid": NaN, "reward": 0}', {"group": "uid"}, ":2: uid is NaN"),
-        (
-            '{"uid": "a", "reward": 0}\n{"reward": 0}\n{"reward": 0}',
-            {"group": "uid"},
-            ":2: uid is null or missing (2 rows)",
-        ),
-        (
-            '{"uid": "a", "run": 1, "reward": 0}\n{"uid": "a", "reward": 0}',
-            {"group": "uid,run"},
-            ":2: run is null or missing",
-        ),
-        (
-            '{"uid": "p", "shard": "x", "reward": 0}\n{"uid": "p", "reward": 0}',
-            {"group_within": "shard"},
-            ":2: shard is null or missing",
-        ),
-        (
-            '{"uid": "p", "step": 1, "reward": 0}\n{"uid": "p", "reward": 0}',
-            {"scale": "batch", "batch_by": "step"},
-            ":2: step is null or missing",
-        ),
-    ],
-)
-def test_a_row_without_a_key_or_a_batch_belongs_nowhere(rows: str, options: Any, message: str) -> None:
-    Path("a.jsonl").write_text(rows)
-    assert f"a.jsonl{message}; " in refused("a.jsonl", **options)
+def test_a_row_without_a_key_or_a_batch_belongs_nowhere() -> None:
+    def said(rows: str, **options: Any) -> str:
+        Path("a.jsonl").write_text(rows)
+        return refused("a.jsonl", **options)
+
+    of_null = said('{"uid": "a", "reward": 0}\n{"uid": null, "reward": 0}', group="uid")
+    assert "a.jsonl:2: uid is null or missing; " in of_null
+    of_missing = said('{"uid": "a", "reward": 0}\n{"reward": 0}\n{"reward": 0}', group="uid")
+    assert "a.jsonl:2: uid is null or missing (2 rows); " in of_missing
+    of_nan = said('{"uid": 1.0, "reward": 0}\n{"uid": NaN, "reward": 0}', group="uid")
+    assert "a.jsonl:2: uid is NaN; " in of_nan
+    rows = '{"uid": "a", "run": 1, "reward": 0}\n{"uid": "a", "reward": 0}'
+    assert "a.jsonl:2: run is null or missing; " in said(rows, group="uid,run")
+    assert "a.jsonl:2: run is null or missing; " in said(rows, group_within="run")
+    assert "a.jsonl:2: run is null or missing; " in said(rows, scale="batch", batch_by="run")
 
 
 # --- no silent merge ---------------------------------------------------------------------------------------
@@ -219,18 +204,21 @@ def test_a_key_in_several_steps_or_draws_stops_with_both_cures(name: str) -> Non
         groups(path, group_within="input", scale="batch")
 
 
+# The number of each sample; trial by trial; batches that end inside of a group; the second in which each row was written; the
+# time of each row.
+NUMBERINGS = """
+00001111 01230123
+012012 000111
+000011112222 000000111111
+000011112222 778889999999
+00001111 01234567
+"""
+
+
 @pytest.mark.parametrize("name", some(DRAW_LIKE, 5))
-@pytest.mark.parametrize(
-    ("keys", "values"),
-    [
-        ("00001111", "01230123"),  # the number of each sample
-        ("012012", "000111"),  # trial by trial
-        ("000011112222", "000000111111"),  # batches that end inside of a group
-        ("000011112222", "778889999999"),  # the second in which each row was written
-        ("00001111", "01234567"),  # the time of each row
-    ],
-)
-def test_what_numbers_the_rows_or_parts_of_a_draw_does_not_stop(keys: str, values: str, name: str) -> None:
+@pytest.mark.parametrize("line", NUMBERINGS.strip().splitlines())
+def test_what_numbers_the_rows_or_parts_of_a_draw_does_not_stop(line: str, name: str) -> None:
+    keys, values = line.split()
     path = table(keys, **{name: [*map(int, values)]})
     assert groups(path) == keys
     assert groups(path, scale="batch") == keys

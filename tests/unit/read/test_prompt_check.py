@@ -67,10 +67,11 @@ def test_ids_that_restart_once_are_noticed(suffix: str, rounds: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_of_large_documents_the_last_is_compared(count: int) -> None:
+    rows = pl.DataFrame(by_level())
     paths = [Path(f"{at}.json") for at in range(count)]
     for at, path in enumerate(paths):
-        rows = pl.DataFrame(by_level()).with_columns(step=at)
-        path.write_text(rows.write_json() + " " * document._AGAIN)
+        text = rows.with_columns(step=at).write_json()
+        path.write_text(text + " " * document._AGAIN)
     assert "hold several prompts" in refused(*paths, group_within="step")
 
 
@@ -133,25 +134,27 @@ def test_groups_with_one_prompt_are_not_warned_about(text: str) -> None:
 
 
 def test_a_conversation_is_compared_up_to_its_first_response() -> None:
-    one = Path("x.jsonl")
-    mixed = Path("y.jsonl")
-    with one.open("w") as first, mixed.open("w") as second:
-        for at in range(24):
-            asked = f'{{"role": "user", "content": "p {at // 4}"}}'
-            said = f'{{"role": "assistant", "content": "r {at}"}}'
-            line = f'"messages": [{asked}, {said}, {{"role": "user", "content": "so {at}?"}}], "reward": {at % 2}}}\n'
-            first.write(f'{{"task_id": {at // 4}, {line}')
-            second.write(f'{{"task_id": {at // 4 % 3}, {line}')
-    assert not look(one).facts["warnings"]
-    with pytest.raises(DataError, match="messages differs inside 3 of 3 groups") as error:
-        look(mixed)
-    assert error.value.hint.startswith("name the column of the prompt's id with --group")
+    line = """{"task_id": TASK, "reward": BIT, "messages": [{"role": "user", "content": "p PROMPT"}, \
+{"role": "assistant", "content": "r ROW"}, {"role": "user", "content": "so ROW?"}]}
+"""
+    one = ""
+    for at in range(24):
+        filled = line.replace("ROW", f"{at}").replace("PROMPT", f"{at // 4}")
+        one += filled.replace("TASK", f"{at // 4}").replace("BIT", f"{at % 2}")
+    Path("x.jsonl").write_text(one)
+    assert not look("x.jsonl").facts["warnings"]
+    mixed = one.replace('"task_id": 3', '"task_id": 0').replace('"task_id": 4', '"task_id": 1')
+    Path("y.jsonl").write_text(mixed.replace('"task_id": 5', '"task_id": 2'))
+    said = refused("y.jsonl")
+    assert "messages differs inside 3 of 3 groups" in said
+    assert "; name the column of the prompt's id with --group" in said
 
 
 @pytest.mark.parametrize("same", ["", "Answer.", None])
 def test_a_text_that_is_the_same_everywhere_is_ignored(same: str | None) -> None:
-    rows = [{**row, "input": same} for row in by_level(column="instruction")]
-    assert "instruction differs inside 3 of 3 groups" in refused(write("x.jsonl", rows))
+    rows = pl.DataFrame(by_level(column="instruction")).with_columns(input=pl.lit(same))
+    rows.write_ndjson("x.jsonl")
+    assert "instruction differs inside 3 of 3 groups" in refused("x.jsonl")
 
 
 def test_steps_of_a_rollout_may_have_prompts_of_their_own() -> None:
@@ -222,21 +225,26 @@ def test_prompts_that_take_turns_are_seen_in_a_small_file() -> None:
     assert "groups of group_id hold several prompts: ask differs" in refused(saved(rows, Path("rollouts.jsonl")))
 
 
-OTHER_TEXTS: dict[str, Callable[[int], str]] = {
-    "said": lambda at: f"The answer is {at}, I think",
-    "label": lambda at: "greedy sampler" if at % 2 else "hot sampler",
-    "taken_out": lambda at: f"New York {at // 32}" if at % 4 else f"Los Angeles {at // 8}",
-    "number": lambda at: f"0123456789-{at // 4}",
-    "node": lambda at: f"node {at // 4 % 10} of the cluster",
-    "of_judge": lambda at: f"rubric {at // 5 % 19}: fulfilled",
-    "letters": lambda at: f"{at // 4} ?",
-}
+OTHER_TEXTS = """
+The answer is {at}, I think
+{sampler} sampler
+{city}
+0123456789-{quarter}
+node {node} of the cluster
+rubric {rubric}: fulfilled
+{quarter} ?
+"""
 
 
 @pytest.mark.parametrize("count", [96, 19_968])
-@pytest.mark.parametrize("name", OTHER_TEXTS)
-def test_other_texts_are_not_taken_for_prompts(name: str, count: int) -> None:
-    look(write("rollouts.jsonl", by_shard(OTHER_TEXTS[name], count, name)))
+@pytest.mark.parametrize("text", OTHER_TEXTS.strip().splitlines())
+def test_other_texts_are_not_taken_for_prompts(text: str, count: int) -> None:
+    def filled(at: int) -> str:
+        city = f"Los Angeles {at // 8}" if at % 4 else f"New York {at // 32}"
+        known = {"quarter": at // 4, "node": at // 4 % 10, "rubric": at // 5 % 19}
+        return text.format(at=at, city=city, sampler=("hot", "greedy")[at % 2], **known)
+
+    look(write("rollouts.jsonl", by_shard(filled, count)))
 
 
 @pytest.mark.parametrize("column", ["reply", "model_response", "final_answer", "judgment", "observation"])
@@ -299,11 +307,10 @@ def test_a_prompt_inside_of_an_object_is_compared(suffix: str) -> None:
 
 def test_a_text_inside_of_an_object_that_is_no_prompt_stops_nothing() -> None:
     """A state of its own in each row, texts that are in many groups, responses, and what a judge says."""
-    rows = []
-    for at, row in enumerate(by_ticket(lambda at: f"State {at} of the room")):
-        place = {"ticket": f"Room {at // 2 % 5} of the house"}
-        said = {"ticket": f"I think it is {at // 2}"}
-        rows.append({**row, "place": place, "response": said, "judge": said})
+    rows = by_ticket(lambda at: f"State {at} of the room")
+    for at, row in enumerate(rows):
+        row["place"] = {"ticket": f"Room {at // 2 % 5} of the house"}
+        row["response"] = row["judge"] = {"ticket": f"I think it is {at // 2}"}
     look(write("x.jsonl", rows))
 
 
