@@ -7,7 +7,6 @@ import itertools
 import json
 import math
 import statistics
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -83,27 +82,17 @@ def test_lengths_that_are_all_equal_are_no_fact_of_an_inspection() -> None:
 # --- how hard the prompts are ------------------------------------------------------------------------------
 
 
-@given(groups=st.lists(BINARY, min_size=1, max_size=12))
-def test_the_difficulty_counts_groups_by_their_solve_rate(groups: list[list[float]]) -> None:
-    found = seen(groups)["difficulty"]
-    several = [rewards for rewards in groups if len(rewards) > 1]
-    rates = [statistics.fmean(rewards) for rewards in several]
-    if not rates:
-        assert found is None
-        return
-    between = found["between"]
-    assert found["never"] == rates.count(0)
-    assert found["always"] == rates.count(1)
-    assert found["groups"] == len(rates)
-    assert sum(between["counts"]) == len(rates) - found["never"] - found["always"]
-    assert found["mean"] == pytest.approx(statistics.fmean(rates))
-    assert found["alive"] == sum(between["counts"])
-    assert found["useful"] == sum(0.2 <= rate <= 0.8 for rate in rates)
-    n = len(several[0])
-    if all(len(rewards) == n for rewards in several):
-        solved = Counter(sum(rewards) for rewards in several)
-        assert between["values"] == [k / n for k in range(1, n)]
-        assert between["counts"] == [solved[k] for k in range(1, n)]
+def test_the_difficulty_counts_groups_by_their_solve_rate() -> None:
+    found = seen("0 0 0 0, 1 1 1 1, 0 1 1 1, 0 0 0 1, 1 0 0 0, 1, 0 0 1 1, 1 1 1 1")["difficulty"]
+    assert found["groups"] == 7
+    assert found["never"] == 1
+    assert found["always"] == 2
+    assert found["alive"] == 4
+    assert found["useful"] == 4
+    assert found["mean"] == pytest.approx((0 + 1 + 0.75 + 0.25 + 0.25 + 0.5 + 1) / 7)
+    assert found["between"] == {"values": [0.25, 0.5, 0.75], "counts": [2, 1, 1]}
+    assert seen("0 0 0 0 0 1, 1 1 1 1 0 1, 0 0 0 0 1")["difficulty"]["useful"] == 1
+    assert seen("1, 0, 1")["difficulty"] is None
 
 
 @pytest.mark.parametrize("sizes", [[8], [32], [4, 8], [5, 7, 8], [3, 30], [64, 128]], ids=str)
@@ -212,38 +201,22 @@ def test_effective_rows_are_those_of_kish(values: list[float]) -> None:
     assert effective_rows(pl.Series([None, math.nan], dtype=pl.Float64)) is None
 
 
-KNOWN = st.tuples(st.integers(0, 3), st.sampled_from([0.0, 1.0]), st.none() | st.integers(1, 50))
-
-
 # --- length and texts --------------------------------------------------------------------------------------
 
 
-@given(rows=st.lists(KNOWN, min_size=1, max_size=30))
-def test_the_correlation_with_the_length_is_pearsons(rows: list[tuple[int, float, int | None]]) -> None:
-    frame = pl.DataFrame(rows, {"prompt_id": pl.Int64, "reward": pl.Float64, "length": pl.Int64}, orient="row")
-    found = grpo_cli.inspect(frame).facts["length"]
-    own = frame.with_columns(mean=pl.col("reward").mean().over("prompt_id")).drop_nulls()
-    if not len(own):
-        return
-    assert found["rows"] == len(own)
-    assert found["mean"] == mean(own["length"].to_list())
-    assert found["best"] == mean(own.filter(reward=1.0)["length"].to_list())
-    assert found["worst"] == mean(own.filter(reward=0.0)["length"].to_list())
-    own = own.with_columns(mean_length=pl.col("length").mean().over("prompt_id"))
-    assert found["correlation"] == correlation(own["reward"], own["length"])
-    inside = correlation(own["reward"] - own["mean"], own["length"] - own["mean_length"])
-    assert found["within_groups"] == inside or abs(found["within_groups"] or 0) < 1e-6
-
-
-def correlation(one: pl.Series, other: pl.Series) -> Any:
-    try:
-        return pytest.approx(statistics.correlation(one.to_list(), other.to_list()), abs=1e-9)
-    except statistics.StatisticsError:
-        return None
-
-
-def mean(values: list[Any]) -> Any:
-    return pytest.approx(statistics.fmean(values)) if values else None
+def test_the_correlation_with_the_length_is_pearsons() -> None:
+    """The length of the third row is not known, but its reward counts in the mean of its group."""
+    found = seen("0 1 1 0, 1 0, 1", length=[10, 12, None, 14, 30, 20, None])["length"]
+    assert found["rows"] == 5
+    assert found["mean"] == pytest.approx((10 + 12 + 14 + 30 + 20) / 5)
+    assert found["best"] == pytest.approx((12 + 30) / 2)
+    assert found["worst"] == pytest.approx((10 + 14 + 20) / 3)
+    assert found["correlation"] == pytest.approx(statistics.correlation([0, 1, 0, 1, 0], [10, 12, 14, 30, 20]))
+    inside = statistics.correlation([-0.5, 0.5, -0.5, 0.5, -0.5], [-2, 0, 2, 5, -5])
+    assert found["within_groups"] == pytest.approx(inside)
+    constant = seen("1 1, 1 1", length=[1, 2, 3, 4])["length"]
+    assert constant["correlation"] is None
+    assert constant["within_groups"] is None
 
 
 def test_where_all_rewards_are_equal_there_is_no_solve_rate_and_none_is_the_best_or_the_worst() -> None:
@@ -265,55 +238,31 @@ def test_a_length_is_found_by_its_name_and_text_is_no_length() -> None:
     assert seen("0 1", length=["short", "long"])["length"] is None
 
 
-TEXTS = st.lists(st.lists(st.none() | st.sampled_from("abc"), min_size=1, max_size=8), min_size=1, max_size=3)
-
-
-@given(groups=TEXTS)
-def test_duplicates_are_texts_that_an_earlier_row_of_the_group_has(groups: list[list[str | None]]) -> None:
-    texts = pl.Series([*itertools.chain(*groups)], dtype=pl.String)
-    made = looked([[0.0] * len(group) for group in groups], View(duplicates=True), completion=texts)
-    known = [[text for text in group if text] for group in groups]
-    repeated = sum(len(group) - len({*group}) for group in known)
-    total = sum(map(len, known))
-    share = repeated / total if total else None
-    assert document(made.facts.duplicates) == {"column": "completion", "rows": repeated, "share": share}
+def test_duplicates_are_texts_that_an_earlier_row_of_the_group_has() -> None:
+    groups = "0 0 0 0 0, 0 0 0, 0 0"
+    texts = ["a", "b", "a", "a", None, "a", "", "b", None, None]
+    found = document(looked(groups, View(duplicates=True), completion=texts).facts.duplicates)
+    assert found == {"column": "completion", "rows": 2, "share": 2 / 6}
+    none = looked("0 0", View(duplicates=True), completion=pl.Series([None, None], dtype=pl.String))
+    assert document(none.facts.duplicates) == {"column": "completion", "rows": 0, "share": None}
 
 
 # --- trends ------------------------------------------------------------------------------------------------
 
 
-GAPPY = st.lists(st.lists(st.sampled_from([0.0, 1.0, 2.0, None]), min_size=1, max_size=5), min_size=1, max_size=8)
-
-
-@given(groups=MANY | GAPPY, steps=st.lists(st.integers(0, 3), min_size=12, max_size=12))
-def test_a_trend_has_the_facts_of_each_part(groups: list[list[float | None]], steps: list[int]) -> None:
-    column = [steps[key] for key, rewards in enumerate(groups) for _ in rewards]
-    lines = trend_of(looked(groups, View(by="part"), part=column, length=[*range(len(column))]))
-    ends = [reward for rewards in groups for reward in rewards if reward is not None] or [0.0]
-    worst, best = (0.0, 1.0) if min(ends) >= 0 and max(ends) <= 1 else (min(ends), max(ends))
-    assert [line.value for line in lines] == sorted({*column})
-    for line in lines:
-        mine = [rewards for rewards, step in zip(groups, steps, strict=False) if step == line.value]
-        known = [[reward for reward in rewards if reward is not None] for rewards in mine]
-        rows = [*itertools.chain(*known)]
-        two = [rewards for rewards in known if len(rewards) > 1]
-        assert line.groups == len(mine)
-        assert line.rows == sum(map(len, mine))
-        assert line.unscorable == line.rows - len(rows)
-        assert line.mean == mean(rows)
-        lengths = [at for at, step in enumerate(column) if step == line.value]
-        assert line.length == mean(lengths)
-        std = pytest.approx(statistics.stdev(rows)) if len(rows) > 1 else None
-        assert line.std == std
-        constant = [len({*group}) == 1 for group in two]
-        assert line.zero_variance == mean(constant)
-        deviations = [statistics.stdev(group) for group in two]
-        group_std = pytest.approx(statistics.fmean(deviations), abs=1e-12) if two else None
-        assert line.group_std == group_std
-        all_best = [worst < best and {*group} == {best} for group in two]
-        assert line.all_best == mean(all_best)
-        all_worst = [worst < best and {*group} == {worst} for group in two]
-        assert line.all_worst == mean(all_worst)
+def test_a_trend_has_the_facts_of_each_part() -> None:
+    groups = "0 1 -, 2 2, 0 0 1, - -, 1, 0 0 0"
+    part = [0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 0, 0, 0]
+    lines = trend_of(looked(groups, View(by="part"), part=part, length=[*range(14)]))
+    names, *wanted = """\
+value groups rows unscorable mean std length zero_variance group_std all_best all_worst
+0 3 8 1 0.714286 0.95119 5.75 0.666667 0.235702 0.333333 0.333333
+1 2 5 2 0.333333 0.57735 7 0 0.57735 0 0
+2 1 1 0 1 None 10 None None None None
+""".splitlines()
+    for line, text in zip(lines, wanted, strict=True):
+        facts = [getattr(line, name) for name in names.split()]
+        assert " ".join(str(fact) if fact is None else f"{fact:.6g}" for fact in facts) == text
 
 
 def test_values_of_a_trend_are_ordered_as_numbers_when_they_are_numbers() -> None:
