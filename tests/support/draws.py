@@ -34,22 +34,22 @@ def _drawn(rng: random.Random) -> tuple[list[int], int]:
     return [*draws, rng.choice(draws)], rng.choice(SAMPLES)
 
 
-def _epochs(rng: random.Random, *, shuffled: bool) -> Keys:
-    prompts = list(range(rng.randint(8, 64)))
-    epochs = (rng.sample(prompts, len(prompts)) if shuffled else prompts for _ in range(rng.randint(2, 4)))
-    return _rows(list(chain.from_iterable(epochs)), rng.choice(SAMPLES))
-
-
-def _last_block_cut(rng: random.Random) -> Keys:
-    draws, samples = _drawn(rng)
-    return _rows(draws, samples)[: -rng.randint(1, samples - 1)]
+def _shuffled_epochs(rng: random.Random) -> Keys:
+    prompts = range(rng.randint(8, 64))
+    draws = list[int]()
+    for _ in range(rng.randint(2, 4)):
+        draws += rng.sample(prompts, len(prompts))
+    return _rows(draws, rng.choice(SAMPLES))
 
 
 def _ranks_in_turn(rng: random.Random) -> Keys:
     """Steps of draws whose rows are dealt to ranks; each rank writes all of its steps, rank after rank."""
     draws, samples = _drawn(rng)
     ranks = rng.choice((2, 4, 8))
-    return _rows([key for rank in range(ranks) for key in draws[rank::ranks]], samples)
+    rows = list[int]()
+    for rank in range(ranks):
+        rows += _rows(draws[rank::ranks], samples)
+    return rows
 
 
 def _filtered(rng: random.Random) -> Keys:
@@ -58,22 +58,13 @@ def _filtered(rng: random.Random) -> Keys:
     return _rows([*kept, kept[0]], samples)
 
 
-def _alternating(rng: random.Random) -> Keys:
-    """Row by row: the first rollout of each draw of a step, then the second of each."""
-    draws, samples = _drawn(rng)
-    return draws * samples
-
-
 DRAWN: Final[dict[str, Way]] = {
     "with replacement, in blocks": lambda rng: _rows(*_drawn(rng)),
     "40 draws of 12 prompts": lambda rng: _rows(rng.choices(range(12), k=40), 4),
-    "epochs, shuffled": lambda rng: _epochs(rng, shuffled=True),
-    "epochs, in order": lambda rng: _epochs(rng, shuffled=False),
-    "the last block cut": _last_block_cut,
+    "epochs, shuffled": _shuffled_epochs,
     "ranks one after the other": _ranks_in_turn,
     "30 % of the draws filtered": _filtered,
     "5 % of the rows lost": lambda rng: [key for key in _rows(*_drawn(rng)) if rng.random() > 0.05],
-    "rows that alternate": _alternating,
 }
 
 
@@ -128,10 +119,17 @@ def _workers(rng: random.Random, sizes: Sequence[int]) -> Keys:
         lanes[key % 3] += [key] * size
     rows = list[int]()
     while any(lanes):
-        lane = rng.choice([lane for lane in lanes if lane])
+        lane = rng.choice([*filter(None, lanes)])
         count = rng.randint(1, 12)
         rows += lane[:count]
         del lane[:count]
+    return rows
+
+
+def _by_trials(_: random.Random, sizes: Sequence[int]) -> Keys:
+    rows = list[int]()
+    for trial in range(max(sizes)):
+        rows += [key for key, size in enumerate(sizes) if size > trial]
     return rows
 
 
@@ -148,9 +146,7 @@ ORDERS: Final[dict[str, Callable[[random.Random, Sequence[int]], Keys]]] = {
     "shuffled": lambda rng, sizes: _in_pieces(rng, sizes, lambda: 1),
     "in pieces of 1 to 6": lambda rng, sizes: _in_pieces(rng, sizes, lambda: rng.randint(1, 6)),
     "workers in turn": _workers,
-    "trial by trial": lambda _, sizes: [
-        key for trial in range(max(sizes)) for key, size in enumerate(sizes) if size > trial
-    ],
+    "trial by trial": _by_trials,
     "resumed": _resumed,
 }
 SIZES: Final[dict[str, Callable[[random.Random], list[int]]]] = {
@@ -166,17 +162,6 @@ SIZES: Final[dict[str, Callable[[random.Random], list[int]]]] = {
 }
 
 
-def drawn(way: str, seed: int) -> Keys:
-    """A file with prompts that were drawn several times."""
-    return DRAWN[way](random.Random(seed))  # noqa: S311 - a simulation
-
-
-def natural(order: str, sizes: str, seed: int) -> Keys:
-    """A file of unequal groups."""
-    rng = random.Random(seed)  # noqa: S311 - a simulation
-    return ORDERS[order](rng, SIZES[sizes](rng))
-
-
 def warned(keys: Keys) -> bool:
     """Whether rows with these keys are warned about."""
     coded = encode([pl.Series("key", keys)], len(keys))
@@ -185,12 +170,17 @@ def warned(keys: Keys) -> bool:
 
 def warned_drawn(way: str, files: int = FILES) -> int:
     """How many of these files are warned about."""
-    return sum(warned(drawn(way, seed)) for seed in range(files))
+    return sum(warned(DRAWN[way](random.Random(seed))) for seed in range(files))  # noqa: S311 - a simulation
 
 
 def warned_natural(order: str, files: int = FILES) -> int:
     """How many of these files of each kind of sizes are warned about."""
-    return sum(warned(natural(order, sizes, seed)) for sizes in SIZES for seed in range(files))
+    found = 0
+    for sizes in SIZES.values():
+        for seed in range(files):
+            rng = random.Random(seed)  # noqa: S311 - a simulation
+            found += warned(ORDERS[order](rng, sizes(rng)))
+    return found
 
 
 def main() -> None:

@@ -124,17 +124,14 @@ def test_models_that_share_a_group_unequally_or_have_a_row_each_are_nothing_to_w
 # --- simulated files -----------------------------------------------------------------------------------------------
 
 FEW = 30  # files of each kind; `python -m tests.support.draws` takes 300
-# How many get a warning; rows that alternate show no blocks.
+# How many get a warning.
 DRAWN = {
     "with replacement, in blocks": 26,
     "40 draws of 12 prompts": 30,
     "epochs, shuffled": 30,
-    "epochs, in order": 30,
-    "the last block cut": 25,
     "ranks one after the other": 25,
     "30 % of the draws filtered": 27,
     "5 % of the rows lost": 12,
-    "rows that alternate": 0,
 }
 # Sizes that are multiples of the usual size are suspected where groups are consecutive.
 NATURAL = {"together": 18, "resumed": 2}
