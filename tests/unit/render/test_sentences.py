@@ -20,6 +20,7 @@ from tests.support.jobs import rows_of, write
 
 Row = dict[str, Any]
 Options = Mapping[str, str]
+Lines = Mapping[str, str]  # what stands under each label of a summary
 
 ROWS: Final = st.fixed_dictionaries({
     "prompt_id": st.sampled_from("bcde"),
@@ -44,17 +45,16 @@ class Counted:
     def __init__(self, rows: Sequence[Row], options: Options) -> None:
         """Go through the rows once."""
         self.rows = rows
-        self.out = self.masked = self.missing = 0
+        self.masked = self.missing = 0
         self.rewards: list[float] = []  # those that count
         self.of_groups: dict[str, list[float]] = {}
         left = list[Row]()
         for row in rows:
             of_group = self.of_groups.setdefault(row["prompt_id"], [])
             if row["out"] or (row["masked"] and options["--masked-rows"] == "exclude"):
-                self.out += 1
                 continue
             left.append(row)
-            self.masked += bool(row["masked"])
+            self.masked += row["masked"]
             reward = row["reward"]
             if reward is None:
                 self.missing += 1
@@ -62,14 +62,16 @@ class Counted:
             if reward is not None:
                 self.rewards.append(reward)
                 of_group.append(reward)
+        self.out = len(rows) - len(left)
         self.comparable = [found for found in self.of_groups.values() if len(found) > 1]
         self.constant = [found[0] for found in self.comparable if len({*found}) == 1]
-        keeps = options.get("--zero-variance", "keep") == "keep"
-        self.statuses = Counter({"left-out": self.out} if self.out else {})
-        self.statuses.update(self.status(row, keeps=keeps) for row in left)
+        self.keeps = options.get("--zero-variance", "keep") == "keep"
+        self.statuses = Counter(map(self.status, left))
+        if self.out:
+            self.statuses["left-out"] = self.out
 
-    def status(self, row: Row, *, keeps: bool) -> str:
-        """That of a row that is not left out; constant groups are kept or not."""
+    def status(self, row: Row) -> str:
+        """That of a row that is not left out."""
         found = self.of_groups[row["prompt_id"]]
         if row["reward"] is None:
             return "unscorable"
@@ -77,7 +79,7 @@ class Counted:
             return "masked"
         if len(found) == 1:
             return "singleton"
-        return "scored" if keeps or len({*found}) > 1 else "zero-variance"
+        return "scored" if self.keeps or len({*found}) > 1 else "zero-variance"
 
 
 def near(text: str, value: float) -> bool:
@@ -89,27 +91,27 @@ def counted(times: int, unit: str) -> str:
     return f"{times:,} {unit}{'' if times == 1 else 's'}"
 
 
-def clauses(text: str) -> list[tuple[str, str]]:
-    """The lines of a summary with the labels that they stand under."""
-    found = []
+def clauses(text: str) -> Lines:
+    """The lines of a summary by the labels that they stand under."""
+    found: dict[str, str] = {}
     label = ""
     for line in filter(None, text.splitlines()):
         label = line[:15].strip() or label
-        found.append((label, line[15:].strip()))
+        found[label] = f"{found.get(label, '')}{line[15:].strip()}\n"
     return found
 
 
-def of(clause: str, lines: Sequence[tuple[str, str]], label: str) -> list[re.Match[str]]:
+def of(clause: str, lines: Lines, label: str) -> list[re.Match[str]]:
     """What a pattern finds in the lines under a label."""
-    return [match for at, line in lines if at == label for match in re.finditer(clause, line)]
+    return [*re.finditer(clause, lines.get(label, ""), re.MULTILINE)]
 
 
-def one(clause: str, lines: Sequence[tuple[str, str]], label: str) -> tuple[str, ...]:
+def one(clause: str, lines: Lines, label: str) -> tuple[str, ...]:
     (match,) = of(clause, lines, label)
     return match.groups()
 
 
-def check_rewards(lines: Sequence[tuple[str, str]], rows: Counted) -> None:
+def check_rewards(lines: Lines, rows: Counted) -> None:
     mean, std = one(r"^mean (\S+)  std (\S+)", lines, "rewards")
     assert near(mean, statistics.mean(rows.rewards))
     assert near(std, statistics.stdev(rows.rewards))
@@ -123,36 +125,35 @@ def check_rewards(lines: Sequence[tuple[str, str]], rows: Counted) -> None:
         assert float(match[1]) == pytest.approx(share, abs=0.051)
 
 
-def check_groups(lines: Sequence[tuple[str, str]], rows: Counted) -> None:
+def check_groups(lines: Lines, rows: Counted) -> None:
     sizes = [*Counter(row["prompt_id"] for row in rows.rows).values()]
     same = f"{len(sizes)} x {counted(sizes[0], 'row')}", f"{len(sizes)} of {sizes[0]}"  # as compute and inspect say it
     different = f"{len(sizes)} of {min(sizes)} to {max(sizes)} rows, median {statistics.median(sizes):g}"
-    ((_, line), *_) = [at for at in lines if at[0] == "groups"]
-    assert line.startswith(same if len({*sizes}) == 1 else different)
+    assert lines["groups"].startswith(same if len({*sizes}) == 1 else different)
 
 
 def split(rows: Counted) -> str:
     """How the groups with one reward are counted."""
-    kinds = {"always solved": 1.0, "never solved": 0.0}
-    found = [f"{rows.constant.count(value)} {kind}" for kind, value in kinds.items() if value in rows.constant]
-    others = sum(value not in kinds.values() for value in rows.constant)
-    return ", ".join([*found, *([f"{others} all equal between"] if others else [])])
+    kinds = {1.0: "always solved", 0.0: "never solved"}
+    found = Counter(kinds.get(value, "all equal between") for value in rows.constant)
+    return ", ".join(f"{found[kind]} {kind}" for kind in (*kinds.values(), "all equal between") if found[kind])
 
 
-def said_of(command: str, rows: Counted, options: Options) -> tuple[list[tuple[str, str]], list[float | None]]:
+def said_of(command: str, rows: Counted, options: Options) -> tuple[Lines, list[float | None]]:
     """The lines that a command prints, and the advantages that it writes."""
+    advantages = []
     with tempfile.TemporaryDirectory() as name:
         write(Path(name, "in.jsonl"), rows.rows)
         words = " ".join(f"{flag} {value}" for flag, value in options.items())
-        output = "-o out.jsonl" if command == "compute" else ""
-        line = f"{command} in.jsonl --masked-column masked --left-out-column out {output} {words}"
+        line = f"{command} in.jsonl --masked-column masked --left-out-column out {words}"
         done = adv(line, cwd=Path(name), COLUMNS="400")
         assert done.status == 0, done
-        advantages = [row["advantage"] for row in rows_of(Path(name, "out.jsonl"))] if output else []
+        if command == "compute":
+            advantages = [row["advantage"] for row in rows_of(Path(name, "in.advantages.jsonl"))]
     return clauses(done.out), advantages
 
 
-def times(clause: str, lines: Sequence[tuple[str, str]], label: str) -> int:
+def times(clause: str, lines: Lines, label: str) -> int:
     """The count that a sentence says; 0 without the sentence."""
     found = [int(match[1]) for match in of(clause, lines, label)]
     assert len(found) <= 1
@@ -182,10 +183,9 @@ def test_every_count_in_a_summary_is_that_of_its_rows(drawn: list[Row], options:
         have = "has" if constant == 1 else "have"
         share = percent(constant, comparable)
         sentence = f"{constant} of {counted(comparable, 'group')} {have} no gradient ({share}): {split(rows)}"
-        assert ("no gradient", sentence) in lines
+        assert sentence in lines["no gradient"].splitlines()
     else:
-        said = next(line for label, line in lines if label == "no gradient")
-        assert said == "none: rewards differ in every group that can be compared"
+        assert lines["no gradient"] == "none: rewards differ in every group that can be compared\n"
     assert times(r" (\d+) (?:are|is) 0", lines, "advantages") == advantages.count(0.0)
     assert times(r" (\d+) null", lines, "advantages") == advantages.count(None)
 
@@ -209,16 +209,17 @@ def test_every_count_of_inspect_is_that_of_its_rows(drawn: list[Row], options: O
     assert near(one(within, lines, "solve rate")[0], statistics.mean(means))
     if rows.constant:
         share = percent(len(rows.constant), len(means))
-        assert any(line.startswith(f"{share} of the groups: {split(rows)}") for _, line in lines)
+        assert f"\n{share} of the groups: {split(rows)}" in "\n".join(lines.values())
+    total = len(rows.rows)
     vary = sum(len(found) for found in rows.comparable if len({*found}) > 1)
     found = one(r"^(\d+) of (\d+) rows are in groups with a gradient", lines, "sample size")
-    assert [*map(int, found)] == [vary, len(rows.rows)]
-    verdict = " ".join(line for label, line in lines if label == "verdict")
+    assert [*map(int, found)] == [vary, total]
+    verdict = lines["verdict"].replace("\n", " ")
     claims = {
-        rf"{percent(rows.out, len(rows.rows))} of the rows are left out of their groups": rows.out,
-        rf"{percent(rows.masked, len(rows.rows))} of the rows are masked": rows.masked,
+        rf"{percent(rows.out, total)} of the rows are left out of their groups": rows.out,
+        rf"{percent(rows.masked, total)} of the rows are masked": rows.masked,
         rf"{counts.count(1)} groups? ha(?:s|ve) a single reward": counts.count(1),
-        rf"{rows.missing} rows? \({percent(rows.missing, len(rows.rows))}\) ha(?:s|ve) no finite reward": rows.missing,
+        rf"{rows.missing} rows? \({percent(rows.missing, total)}\) ha(?:s|ve) no finite reward": rows.missing,
     }
     for sentence, expected in claims.items():
         assert bool(re.search(sentence, verdict)) == bool(expected), (sentence, verdict)
