@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 from string import Template
 from typing import Any
 
@@ -26,10 +25,11 @@ BRANCH = """
  "group_id": "g$g", "run_type": "train", "run_id": "r", "run_name": null, "work_type": "train", "step": 4, "policy_start": 3, "policy_end": 3,
  "trace_id": "t$g$k", "trace_version": 1, "verifiers_version": "0.2.0", "verifiers_commit": null, "task_type": "Task", "task_data": "{}",
  "task_key": "k$g", "task_hash": "k$g", "agent": "solver", "trainable": true, "agent_config": "{}", "agent_runtime": "null", "tools": "[]",
- "reward": 0, "rewards": "{}", "metrics": "{}", "info": "{}", "is_completed": true, "ok": true, "stop_condition": "agent_completed",
+ "reward": $reward, "rewards": "{}", "metrics": "{}", "info": "{}", "is_completed": true, "ok": true, "stop_condition": "agent_completed",
  "has_error": false, "error_type": null, "error_message": null, "error_status_code": null, "errors": "[]", "is_truncated": false,
- "num_branches": 1, "num_turns": 1, "num_input_tokens": 3, "num_output_tokens": 5, "num_total_tokens": 8, "branch_index": $branch,
- "messages": [], "calls": "[]", "branch_num_input_tokens": 3, "branch_num_output_tokens": 5, "branch_num_total_tokens": 8}
+ "num_branches": $count, "num_turns": 1, "num_input_tokens": 3, "num_output_tokens": $output, "num_total_tokens": $total,
+ "branch_index": $branch, "messages": [], "calls": "[]", "branch_num_input_tokens": 3, "branch_num_output_tokens": $output,
+ "branch_num_total_tokens": $total}
 """
 
 
@@ -67,10 +67,11 @@ def episode(group: str, traces: Sequence[Mapping[str, Any]], *, kind: str = "tra
 def shipped(name: str, advantage: float | None, step: int = 1) -> dict[str, Any]:
     """What `stamp_ship` adds when the batch of a trace is sent to the trainer; an evaluation has no advantage."""
     info: dict[str, Any] = {"effective": True, "ship": {"step": step, "time": 3.0}}
-    if advantage is None:
-        return {"version": 1, "trace_id": name, "info": info, "branches": []}
-    branches = [{"index": 0, "advantages": [0.0, advantage]}]
-    return {"version": 1, "trace_id": name, "info": {**info, "advantage": advantage}, "branches": branches}
+    branches = []
+    if advantage is not None:
+        info["advantage"] = advantage
+        branches.append({"index": 0, "advantages": [0.0, advantage]})
+    return {"version": 1, "trace_id": name, "info": info, "branches": branches}
 
 
 @dataclass(frozen=True)
@@ -85,25 +86,22 @@ class Run:
         """Its folder, with a plain stream or some sealed chunks and a live one, as of the first or the second version."""
         folder = top / "monitors" / "file"
         traces = folder / "traces"
-        if chunks:
-            size = -(-len(self.episodes) // (chunks + 1))
-            for number in range(chunks + 1):
-                name = f"stream/{number:05d}.jsonl"
-                rows = self.episodes[number * size : (number + 1) * size]
-                _ = lines(traces / name, rows) if number == chunks else sealed(traces / f"{name}.zst", rows)
-        else:
-            lines(traces / "stream.jsonl", self.episodes)
-        lines(
-            traces / "stream.index.jsonl",
-            [{"line": at, "offset": 0, "reward": 1.0} for at in range(len(self.episodes))],
-        )
+        size = -(-len(self.episodes) // (chunks + 1))
+        for number in range(chunks):
+            rows = self.episodes[number * size : (number + 1) * size]
+            sealed(traces / f"stream/{number:05d}.jsonl.zst", rows)
+        live = f"stream/{chunks:05d}.jsonl" if chunks else "stream.jsonl"
+        lines(traces / live, self.episodes[chunks * size :])
+        count = len(self.episodes)
+        lines(traces / "stream.index.jsonl", [{"line": at, "offset": 0, "reward": 1.0} for at in range(count)])
+        notes = traces / "annotations"
         for producer, updates in (("orch", self.updates), ("trainer", self.trainer)):
-            lines(traces / "annotations" / (f"{producer}/00000.jsonl" if chunks else f"{producer}.jsonl"), updates)
+            lines(notes / (f"{producer}/00000.jsonl" if chunks else f"{producer}.jsonl"), updates)
             if index:
                 scalars = [
                     {"trace_id": one["trace_id"], "chunk": 0, "offset": 0, "info": one["info"]} for one in updates
                 ]
-                lines(traces / "annotations" / f"{producer}.index.jsonl", scalars)
+                lines(notes / f"{producer}.index.jsonl", scalars)
         (traces / "stream.lock").touch()
         lines(traces / "live" / "t9.jsonl", [{"open": {"id": "t9"}}])
         lines(folder / "metrics.jsonl", [{"step": 1, "time": 1.0, "reward/mean": 0.5}])
@@ -120,7 +118,7 @@ def sealed(path: Path, rows: Iterable[Any]) -> Path:
     return path
 
 
-def training(*, steps: int = 2, groups: int = 3) -> Run:
+def training(*, steps: int = 2) -> Run:
     """Groups of four, whose episodes arrive one of each group at a time. In each group a trace has failed.
 
     prime-rl subtracts the mean of the traces that have not failed (`orchestrator/algo/grpo.py`).
@@ -128,15 +126,15 @@ def training(*, steps: int = 2, groups: int = 3) -> Run:
     episodes = []
     updates = []
     for step in range(1, steps + 1):
-        rewards = {f"s{step}g{g}": [1.0, 0.25 * g, 0.0, 1.0] for g in range(groups)}
+        rewards = {f"s{step}g{g}": [1.0, 0.25 * g, 0.0, None] for g in range(3)}
         for k in range(4):
             for group, some in rewards.items():
-                failed = k == 3
-                one = trace(f"{group}t{k}", None if failed else some[k], ok=not failed, step=step)
+                one = trace(f"{group}t{k}", some[k], ok=some[k] is not None, step=step)
                 episodes.append(episode(group, [one], step=step))
-        for group, some in rewards.items():
-            middle = fmean(some[:3])
-            updates += [shipped(f"{group}t{k}", some[k] - middle, step) for k in range(3)]
+        for g, group in enumerate(rewards):
+            middle = (1.0 + 0.25 * g) / 3
+            for k, reward in enumerate((1.0, 0.25 * g, 0.0)):
+                updates.append(shipped(f"{group}t{k}", reward - middle, step))
     tokens = [{"index": 0, "trainer_logprobs": [None, -0.5], "entropies": [None, 0.25]}]
     trainer = [{"version": 1, "trace_id": one["trace_id"], "info": {}, "branches": tokens} for one in updates]
     return Run(episodes, updates, trainer)
@@ -161,11 +159,19 @@ def branches(
     for g, some in enumerate(rewards):
         for k, reward in enumerate(some):
             count = 1 + (extra or {}).get((g, k), 0)
-            known = {"reward": reward, "num_branches": count, "num_output_tokens": 5 + k, "num_total_tokens": 8 + k}
-            known |= {"branch_num_output_tokens": 5 + k, "branch_num_total_tokens": 8 + k}
             for branch in range(count):
-                row = json.loads(Template(BRANCH).substitute(g=g, k=k, branch=branch))
-                rows.append({**row, **known, "messages": _chat(f"q{g}", f"a{k}.{branch}")})
+                known = {
+                    "g": g,
+                    "k": k,
+                    "branch": branch,
+                    "count": count,
+                    "reward": reward,
+                    "output": 5 + k,
+                    "total": 8 + k,
+                }
+                row = json.loads(Template(BRANCH).substitute(known))
+                row["messages"] = _chat(f"q{g}", f"a{k}.{branch}")
+                rows.append(row)
     path.parent.mkdir(parents=True, exist_ok=True)
     pl.DataFrame(rows).write_parquet(path)
     return path
