@@ -38,13 +38,13 @@ NASTY = "</script><script>alert(1)</script> <b>bold</b> \u2028 & 'quoted'"
 def rows() -> list[dict[str, Any]]:
     """Twelve groups of four rows over three steps: three always solved, four never, and one row without a reward."""
     found = []
-    for group in range(12):
-        for i in range(4):
-            solved = {0: 1, 1: 1, 2: 0, 3: 0, 4: 0}.get(group, int(i < group % 4))
-            text = NASTY if (group, i) == (5, 0) else f"text {group} {i}"
-            row = {"prompt_id": f"p{group:02}", "step": group // 4, "reward": solved, "length": 10 * i + group}
-            found.append({**row, "completion": text, "prompt": f"what is {group}?"})
-    found[-1]["reward"] = None
+    rewards = "1111 1111 0000 0000 0000 1000 1100 1110 0000 1000 1100 111-"
+    for group, digits in enumerate(rewards.split()):
+        for i, digit in enumerate(digits):
+            row = {"prompt_id": f"p{group:02}", "step": group // 4, "reward": json.loads(digit.replace("-", "null"))}
+            row |= {"length": 10 * i + group, "completion": f"text {group} {i}", "prompt": f"what is {group}?"}
+            found.append(row)
+    found[20]["completion"] = NASTY
     return found
 
 
@@ -163,7 +163,8 @@ def test_the_table_has_whole_keys_the_truth_and_both_ends_of_a_text() -> None:
     table = group_rows.report_groups(inspected("a.jsonl", by_steps=True))
     assert table.keys == keys
     assert [line[table.columns.index("step")] for line in table.lines] == [0, 1]
-    assert [line[:2] for line in table.lines] == [("0", 1), ("1", 2)]
+    assert [line[0] for line in table.lines] == ["0", "1"]
+    assert [line[1] for line in table.lines] == [1, 2]
     assert [row.truth for row in table.rows] == ["x", "y"]
     ((speaker, shown),) = told(table.rows[0])[0]
     assert speaker == "response"
@@ -458,20 +459,16 @@ def test_a_page_with_another_run_says_what_changed_and_has_the_numbers_of_its_fi
     before = inspected(logged("before.jsonl", "00000000 " * 6 + "11111111 " * 6))
     found = beside(now, before)
     assert isinstance(found.beside, Runs)
-    (change,) = found.beside.differences
-    assert change.better == 6
-    assert change.worse == 6
-    assert change.prompts == 12
     figures = drawn(found)
     assert list(figures)[:2] == ["run_rates", "run_changes"]
-    assert [line["share"] for line in figures["run_rates"].lines] == [run.solve_rate.mean for run in found.beside.runs]
-    most = ", ".join(f"{one.key} ({one.shrunken:+.2f})" for one in change.gained)
-    assert len(change.gained) == 5
-    assert f" now gained most on {most}." in figures["run_changes"].caption
+    assert [line["share"] for line in figures["run_rates"].lines] == [0.5, 7 / 8]
+    (change,) = found.beside.differences
+    (first, *_) = change.gained
+    assert f" now gained most on {first.key} ({first.shrunken:+.2f}), " in figures["run_changes"].caption
     page = re.sub(r"<script.*?</script>", "", page_of(found), flags=re.DOTALL)
     assert f'<p class="lead">{html.escape(found.beside.verdict)}</p>' in page
     for name in ("run_rates", "run_changes"):
-        figure = re.search(f'<figure id="figure-{name}">(.*?)</figure>', page, re.DOTALL)[1]  # type: ignore[index]
+        (figure,) = re.findall(f'<figure id="figure-{name}">(.*?)</figure>', page, re.DOTALL)
         assert re.findall("<th scope=col>(.*?)</th>", figure) == ["value", "kind", "share", "low", "high"]
         assert figure.count("<tr>") == 1 + len(figures[name].lines)
     write_report(found, Path("a.svg"))
@@ -501,9 +498,10 @@ def test_the_page_contains_everything_and_loads_nothing(found: Inspection) -> No
     assert not re.search(r"""(src|href)\s*=|url\(|@import|https?://""", ours)
     assert "default-src 'none'" in text
     assert NASTY not in text
-    data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])  # type: ignore[index]
-    assert ["response", NASTY] in [turn for one in data["groups"]["rows"] for turns in one["said"] for turn in turns]
-    assert len(data["groups"]["lines"]) == 12
+    (data,) = re.findall(r'id="data">(.*?)</script>', text, re.DOTALL)
+    groups = json.loads(data)["groups"]
+    assert groups["rows"][groups["keys"].index("p05")]["said"][0][0] == ["response", NASTY]
+    assert len(groups["lines"]) == 12
 
 
 def test_the_page_says_what_made_it_and_when_its_files_were_written() -> None:
