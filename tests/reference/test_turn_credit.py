@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product
 from math import prod
+from operator import mul
+from typing import Any
 
 import pytest
 
@@ -18,7 +20,8 @@ LENGTHS = range(1, len(EARNED) + 1)
 
 
 def chance(length: int) -> float:
-    return prod(GOES_ON[: length - 1]) * (1 - GOES_ON[length - 1] if length < len(EARNED) else 1.0)
+    stops = 1 - GOES_ON[length - 1] if length < len(EARNED) else 1.0
+    return prod(GOES_ON[: length - 1]) * stops
 
 
 def push(turn: int, length: int) -> float:
@@ -28,26 +31,23 @@ def push(turn: int, length: int) -> float:
 
 def gradient(turn: int, earned: Callable[[int], float]) -> float:
     """The derivative, by the logit, of the expected earnings of a rollout that reaches the turn."""
-    there = [length for length in LENGTHS if length >= turn]
-    total = sum(map(chance, there))
-    return sum(chance(length) / total * push(turn, length) * earned(length) for length in there)
-
-
-def turns(group: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Rollout and number of each turn, when these are the numbers of turns of the rollouts."""
-    return [(at, number) for at, length in enumerate(group) for number in range(1, length + 1)]
+    total = gained = 0.0
+    for length in range(turn, len(EARNED) + 1):
+        total += chance(length)
+        gained += chance(length) * push(turn, length) * earned(length)
+    return gained / total
 
 
 def estimated(turn: int, group: tuple[int, ...]) -> float:
-    """What `mt-grpo` pushes the logit by."""
-    rows = [
-        Row(
-            group="a", rollout=str(at), state=str(number), step_reward=EARNED[number - 1], reward=OUTCOMES[group[at] - 1]
-        )
-        for at, number in turns(group)
-    ]  # fmt: skip
-    pairs = zip(turns(group), advantages(rows, {"estimator.name": "mt-grpo"}), strict=True)
-    return sum((value or 0.0) * push(turn, group[at]) for (at, number), value in pairs if number == turn)
+    """What `mt-grpo` pushes the logit by, when these are the numbers of turns of the rollouts."""
+    rows = []
+    pushes = []
+    for rollout, length in zip("xyz", group, strict=True):
+        for number, earned in enumerate(EARNED[:length], 1):
+            rows.append(Row("a", OUTCOMES[length - 1], rollout=rollout, state=str(number), step_reward=earned))
+            pushes.append(push(turn, length) if number == turn else 0.0)
+    values: Any = advantages(rows, {"estimator.name": "mt-grpo"})
+    return sum(map(mul, values, pushes))
 
 
 @pytest.mark.parametrize("turn", [1, 2])

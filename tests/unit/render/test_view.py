@@ -150,14 +150,6 @@ def test_a_narrow_terminal_is_kept_to_as_well() -> None:
     assert_readable(summed(PLANS["shaped"], width=40), width=40)
 
 
-def test_the_methods_fit_80_columns() -> None:
-    screen = console()
-    methods.listing(screen)
-    for name in ESTIMATORS:
-        methods.explain(name, screen)
-    assert_readable(printed(screen))
-
-
 def test_colour_adds_nothing_to_the_words_and_warnings_come_last() -> None:
     facts = replace(found("")[0], warnings=["look here"])
     plain = console()
@@ -388,16 +380,20 @@ def test_all_methods_are_plain_data_with_their_flags() -> None:
     assert rloo["scales"][0] == rloo["scale"] == "none"
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_every_parameter_and_flag_is_explained(name: str) -> None:
-    screen = console()
-    methods.explain(name, screen)
-    text = flat(printed(screen))
-    for param in ESTIMATORS[name].params:
-        assert f"--param {param.name}=" in text
-        assert flat(param.help) in text
-    for need in ESTIMATORS[name].needs:
-        assert ROLES[need].flag in text
+def test_every_parameter_and_flag_is_explained_in_80_columns() -> None:
+    listed = console()
+    methods.listing(listed)
+    assert_readable(printed(listed))
+    for name, method in ESTIMATORS.items():
+        screen = console()
+        methods.explain(name, screen)
+        assert_readable(printed(screen))
+        text = flat(printed(screen))
+        for param in method.params:
+            assert f"--param {param.name}=" in text
+            assert flat(param.help) in text
+        for need in method.needs:
+            assert ROLES[need].flag in text
 
 
 # --- progress ----------------------------------------------------------------------------------------------

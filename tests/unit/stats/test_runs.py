@@ -14,7 +14,6 @@ import pytest
 
 import grpo_cli
 from grpo_cli.errors import UsageError
-from grpo_cli.stats import intervals
 from grpo_cli.stats.intervals import OF_CHANGE, OF_RATE, Rewards, estimate, holm, p_value
 from grpo_cli.stats.runs import compared
 from tests.support.command import adv, facts_of, ran
@@ -128,28 +127,6 @@ def test_the_interval_of_a_change_holds_the_truth(now: int, before: int, gain: f
         rates: Any = random.binomial(now, p + gain * (1 - p)) / now
         rates_before: Any = random.binomial(before, p) / before
         assert share_that_holds(rates - rates_before, OF_CHANGE, gain * (1 - mean)) >= LEAST
-
-
-@pytest.mark.parametrize("prompts", [2, 5, 250])
-@pytest.mark.parametrize(("now", "before"), [(1, 1), (8, 8), (1, 8)])
-def test_two_draws_of_one_policy_raise_no_alarm(
-    now: int, before: int, prompts: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(intervals, "DEALS", 499)  # of 500 p values that are equally likely, 5 % are at most 0.05
-    monkeypatch.setattr(intervals, "AT_ONCE", 499 * prompts)
-    alarms = 0
-    for name in ("broad", "extreme"):
-        random = np.random.default_rng(prompts)
-        policy, _ = POLICIES[name]
-        rates: Any = policy(random, (TIMES // 2, prompts))
-        for p in rates:
-            drawn = []
-            for rollouts in (now, before):
-                at = np.repeat(np.arange(prompts), rollouts)
-                solved = random.random(len(at)) < p[at]
-                drawn.append(Rewards.of(at, solved.astype(float), prompts))
-            alarms += p_value(*drawn) <= 0.05
-    assert alarms / TIMES <= 0.05 + 2 * (0.05 * 0.95 / TIMES) ** 0.5
 
 
 # --- the command --------------------------------------------------------------------------------------------------
