@@ -102,11 +102,11 @@ def narrow(rows: Rows) -> pl.DataFrame:
         numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         return pl.Series([numbers[key] for key in keys], dtype=pl.UInt32)
 
-    columns = {"group": codes("group"), "batch": codes("batch"), "rollout": codes("group", "rollout")}
-    columns |= {"state": codes("state"), "role": codes("role")}
+    columns = {name: codes(name) for name in ("group", "batch", "state", "role")}
+    columns["rollout"] = codes("group", "rollout")
     components = [row.rewards or (row.reward,) for row in rows]
-    for k in range(max(map(len, components))):
-        columns[f"reward.{k}"] = pl.Series([rewards[k] for rewards in components], dtype=pl.Float64)
+    for k, rewards in enumerate(zip(*components, strict=True)):
+        columns[f"reward.{k}"] = pl.Series(rewards, dtype=pl.Float64)
     for name in ("length", "logprob", "baseline", "step_reward", "input_length", "turns"):
         columns[name] = pl.Series([getattr(row, name) for row in rows], dtype=pl.Float64, strict=False)
     columns["references"] = pl.Series([list(row.references) for row in rows], dtype=pl.List(pl.Float64))
@@ -145,14 +145,14 @@ def equals_oracle(settings: Settings, oracle: Oracle, rows: Rows, relative: floa
     _same("the oracle", rows, advantages(rows, settings), list(oracle(rows)), relative)
 
 
-def keeps_to_groups(settings: Settings, rows: Rows, others: Rows, relative: float = 1e-12) -> None:
+def keeps_to_groups(settings: Settings, rows: Rows, others: Rows) -> None:
     """More groups in the batch change nothing."""
     moved = [replace(row, group=row.group.upper()) for row in others]
     together = advantages([*rows, *moved], settings)[: len(rows)]
-    _same("a group alone", rows, advantages(rows, settings), together, relative)
+    _same("a group alone", rows, advantages(rows, settings), together, 1e-12)
 
 
-def keeps_to_batches(settings: Settings, rows: Rows, others: Rows, relative: float = 1e-12) -> None:
+def keeps_to_batches(settings: Settings, rows: Rows, others: Rows) -> None:
     """More batches change nothing, even if their rows are interleaved."""
     moved = [replace(row, group=row.group.upper(), batch="another") for row in others]
     mixed = list[Row]()
@@ -161,15 +161,15 @@ def keeps_to_batches(settings: Settings, rows: Rows, others: Rows, relative: flo
         mixed += moved[at : at + 1]
     values = advantages(mixed, settings)
     together = [value for row, value in zip(mixed, values, strict=True) if row.batch != "another"]
-    _same("a batch alone", rows, advantages(rows, settings), together, relative)
+    _same("a batch alone", rows, advantages(rows, settings), together, 1e-12)
 
 
-def ignores_order(settings: Settings, rows: Rows, order: Sequence[int], relative: float = 1e-12) -> None:
+def ignores_order(settings: Settings, rows: Rows, order: Sequence[int]) -> None:
     """Rows in another order have the same numbers; ties in log-prob, which the order would break, are removed."""
     distinct = [replace(row, logprob=-0.01 * i) for i, row in enumerate(rows)]
     plain = advantages(distinct, settings)
     shuffled = advantages([distinct[i] for i in order], settings)
-    _same("another order of rows", distinct, shuffled, [plain[i] for i in order], relative)
+    _same("another order of rows", distinct, shuffled, [plain[i] for i in order], 1e-12)
 
 
 def passes_over_missing(settings: Settings, oracle: Oracle, rows: Rows, at: int, relative: float = 1e-9) -> None:
@@ -180,46 +180,49 @@ def passes_over_missing(settings: Settings, oracle: Oracle, rows: Rows, at: int,
     given = [*rows]
     given[at] = replace(rows[at], reward=math.nan)
     values = advantages(given, {**settings, "rewards.missing": "exclude"})
-    siblings = sum(row.rollout == rows[at].rollout for row in rows) - 1
-    shared = siblings and Plan.of(settings).unit.take != "each"
-    if values.pop(at) is not None and not shared:
+    siblings = [row for row in rows if row.rollout == rows[at].rollout]
+    shared = len(siblings) > 1 and Plan.of(settings).unit.take != "each"
+    if values[at] is not None and not shared:
         raise AssertionError(f"row {at} has no reward but has an advantage\nrows: {given}")
     # Groups keep the order of their first rows, which may be the one without a reward.
-    first = {row.group: place for place, row in reversed([*enumerate(rows)])}
+    order = [*dict.fromkeys(row.group for row in rows)]
     left = [place for place in range(len(rows)) if place != at]
-    ordered = sorted(left, key=lambda place: first[rows[place].group])
-    found = oracle([rows[place] for place in ordered]) if left else ()
-    wanted = dict(zip(ordered, found, strict=True))
+    left.sort(key=lambda place: order.index(rows[place].group))
     others = [rows[place] for place in left]
-    _same("a reward that is missing", others, values, [wanted[place] for place in left], relative)
+    wanted = oracle(others) if others else ()
+    _same("a reward that is missing", others, [values[place] for place in left], wanted, relative)
 
 
-def obeys_shift(settings: Settings, rows: Rows, offset: float, shift: float, relative: float = 1e-9) -> None:
+def obeys_shift(settings: Settings, rows: Rows, offset: float, shift: float) -> None:
     """All rewards grow by an offset: every advantage grows by `shift` times that."""
     plan = Plan.of(settings)
-    absorbed = plan.baseline_level == "batch" or any(op.name == "whiten" for op in plan.post)
+    absorbed = plan.baseline_level == "batch" or _whitens(plan)
     step = 0.0 if absorbed else shift * offset
     exact = [replace(row, reward=round(row.reward * 4) / 4) for row in rows]
-    moved = advantages([replace(row, reward=row.reward + offset) for row in exact], settings)
+    moved = [replace(row, reward=row.reward + offset) for row in exact]
     wanted = [None if value is None else value + step for value in advantages(exact, settings)]
-    _same(f"rewards {offset:+g}", exact, moved, wanted, relative)
+    _same(f"rewards {offset:+g}", exact, advantages(moved, settings), wanted, 1e-9)
 
 
 def obeys_scale(settings: Settings, rows: Rows) -> None:
     """All rewards times four: a linear method that nothing divides has four times the advantages."""
     undivided = {**settings, "divisor.level": "none"}
-    whitened = any(op.name == "whiten" for op in Plan.of(undivided).post)
-    factor, relative = (1.0, 1e-4) if whitened else (4.0, 1e-9)
-    grown = advantages([replace(row, reward=row.reward * 4) for row in rows], undivided)
+    factor, relative = (1.0, 1e-4) if _whitens(Plan.of(undivided)) else (4.0, 1e-9)
+    grown = [replace(row, reward=row.reward * 4) for row in rows]
     wanted = [None if value is None else value * factor for value in advantages(rows, undivided)]
-    _same("rewards times 4", rows, grown, wanted, relative)
+    _same("rewards times 4", rows, advantages(grown, undivided), wanted, relative)
+
+
+def _whitens(plan: Plan) -> bool:
+    return any(op.name == "whiten" for op in plan.post)
 
 
 def gives_constant_groups_0(settings: Settings, value: float) -> None:
     """Equal rewards give exactly 0, whatever the other columns and groups."""
     rows = [Row("a", value, length=i + 1, rollout=str(i), state=str(i), logprob=-0.1 * i) for i in range(7)]
     rows += [Row("b", 3.0, rollout="x", state="z"), Row("b", 5.0, rollout="y", state="w")]
-    if (got := advantages(rows, settings)[:7]) != [0.0] * 7:
+    got = advantages(rows, settings)[:7]
+    if got != [0.0] * 7:
         raise AssertionError(f"a constant group of {value} has {got}, not exactly 0")
 
 

@@ -43,9 +43,7 @@ def is_nightly() -> bool:
     return settings().max_examples > EVERYDAY
 
 
-def drawn_for(method: str, rewards: st.SearchStrategy[float] | None = None) -> st.SearchStrategy[list[Row]]:
+def drawn_for(method: str) -> st.SearchStrategy[list[Row]]:
     """Rows with what a method reads, and the rewards that it is made for."""
     needs = Plan.of({"estimator.name": method}).needs
-    return rows_of(
-        *needs, *MORE.get(method, ()), rewards=REWARDS_FOR.get(method, REWARDS) if rewards is None else rewards
-    )
+    return rows_of(*needs, *MORE.get(method, ()), rewards=REWARDS_FOR.get(method, REWARDS))

@@ -48,12 +48,12 @@ FAILED = """
 """
 
 
-def job(folder: Path, trials: int, n_trials: int | None = None) -> Path:
+def job(folder: Path, trials: int) -> Path:
     """What Harbor writes of a job beside its trials."""
     folder.mkdir(parents=True)
     config = {**json.loads(JOB), "job_name": folder.name, "jobs_dir": str(folder.parent)}
     result = json.loads(JOB_RESULT)
-    result["n_total_trials"] = n_trials or trials
+    result["n_total_trials"] = trials
     result["stats"]["n_completed_trials"] = trials
     _write(folder / "config.json", config)
     _write(folder / "lock.json", {"schema_version": 1, "trials": []})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
 import os
 import socket
 import socketserver
@@ -32,10 +31,6 @@ class Quiet(socketserver.BaseServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that has gone is no error of the tests."""
-
-
-class WebServer(Quiet, http.server.ThreadingHTTPServer):
-    """A web server of tests."""
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def from_table(entry: dict[str, Any], folder: Path) -> Written:
     return Written(path, entry["sizes"], rewards, entry.get("flags", {}))
 
 
-def verifiers_episode(task: str, trace: str, score: float, *, ok: bool = True, episode: str = "e") -> dict[str, Any]:
+def verifiers_episode(task: str, trace: str, score: float, *, episode: str = "e") -> dict[str, Any]:
     """An episode as `append_trace` of verifiers (a60a606ec, verifiers/v1/cli/output.py) writes it: one trace, no group.
 
     Replay (verifiers/v1/cli/replay.py) gives it another id, keeps that of the trace, and sets new rewards.
@@ -67,8 +67,8 @@ def verifiers_episode(task: str, trace: str, score: float, *, ok: bool = True, e
     kind = {"type": "GSM8KTask", "data": {"idx": 0, "prompt": task}, "key": task, "hash": task}
     rewards = {"correct": {"score": score, "weight": 1.0}}
     made = {"version": 1, "id": trace, "task": kind, "agent": {"name": "agent"}, "nodes": [], "rewards": rewards}
-    more = {"env": {"id": "gsm8k"}, "task": kind, "ok": ok, "errors": []}
-    return {"id": f"{episode}-{trace}", **more, "traces": [{**made, "ok": ok}]}
+    more = {"env": {"id": "gsm8k"}, "task": kind, "ok": True, "errors": []}
+    return {"id": f"{episode}-{trace}", **more, "traces": [{**made, "ok": True}]}
 
 
 def prime_stream(folder: Path) -> Written:
