@@ -82,43 +82,43 @@ def test_every_other_scale_equals_the_oracle(method: str, scale: str, data: st.D
     equals_oracle({"estimator.name": method, "divisor.level": scale}, oracle, rows, tolerance(method))
 
 
-PARAMETERS = [
-    "maxrl epsilon=1e-06 nonpositive=keep",
-    "gpg f_norm=4.0",
-    "passk k=4",
-    "pkpo k=3",
-    "max-at-k k=1",
-    "max-at-k k=3",
-    "passk-or-rate k=2",
-    "opmd baseline=logavgexp tau=0.5",
-    "asymre shift=0.25",
-    "entropic beta=0.5",
-    "risk-sensitive beta=-1.0",
-    "risk-sensitive beta=0.0",
-    "quantile level=0.75",
-    "mc-grpo floor=0.1",
-    "bnpo min=-6.0 max=6.0",
-    "spo rho=0.9 prior=4.0",
-    "w-reinforce weight=0.5",
-    "a-star-po beta=2.0",
-    "ema decay=0.5 start=1.0",
-    "gigpo omega=0.5 gamma=0.5",
-    "mt-grpo omega=0.5 gamma=0.5",
-    "james-stein epsilon=0.1",
-    "conditional baseline=1.0",
-    "conditional epsilon=0.5",
-    "one-sided epsilon=0.5",
-    "clipped-pnorm floor=0.75",
-    "a-grae epsilon=0.5",
-    "maclaurin order=3",
-    "maclaurin-loo order=3",
-    "maclaurin-cross order=3",
-    "oversample-subset order=3",
-    "kalman process=0.1 noise=0.5 variance=2.0 epsilon=0.01",
-]
+PARAMETERS = """
+maxrl epsilon=1e-06 nonpositive=keep
+gpg f_norm=4.0
+passk k=4
+pkpo k=3
+max-at-k k=1
+max-at-k k=3
+passk-or-rate k=2
+opmd baseline=logavgexp tau=0.5
+asymre shift=0.25
+entropic beta=0.5
+risk-sensitive beta=-1.0
+risk-sensitive beta=0.0
+quantile level=0.75
+mc-grpo floor=0.1
+bnpo min=-6.0 max=6.0
+spo rho=0.9 prior=4.0
+w-reinforce weight=0.5
+a-star-po beta=2.0
+ema decay=0.5 start=1.0
+gigpo omega=0.5 gamma=0.5
+mt-grpo omega=0.5 gamma=0.5
+james-stein epsilon=0.1
+conditional baseline=1.0
+conditional epsilon=0.5
+one-sided epsilon=0.5
+clipped-pnorm floor=0.75
+a-grae epsilon=0.5
+maclaurin order=3
+maclaurin-loo order=3
+maclaurin-cross order=3
+oversample-subset order=3
+kalman process=0.1 noise=0.5 variance=2.0 epsilon=0.01
+"""
 
 
-@pytest.mark.parametrize("case", PARAMETERS)
+@pytest.mark.parametrize("case", PARAMETERS.strip().splitlines())
 @given(data=st.data())
 @examples(7)
 def test_parameters_mean_what_the_oracle_means(case: str, data: st.DataObject) -> None:

@@ -120,7 +120,7 @@ def plan(command: str) -> Plan:
 @pytest.mark.parametrize("command", FORMULAS)
 def test_a_preset_is_the_formula_on_singletons_constant_groups_and_missing_rewards(command: str) -> None:
     for batch, wanted in zip(BATCHES, FORMULAS[command], strict=True):
-        rows = []
+        rows = list[Row]()
         for group in batch.split(", "):
             for text in group.split():
                 reward = None if text == "-" else float(text)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product
 from math import prod
-from operator import mul
-from typing import Any
 
 import pytest
 
@@ -46,8 +44,8 @@ def estimated(turn: int, group: tuple[int, ...]) -> float:
         for number, earned in enumerate(EARNED[:length], 1):
             rows.append(Row("a", OUTCOMES[length - 1], rollout=rollout, state=str(number), step_reward=earned))
             pushes.append(push(turn, length) if number == turn else 0.0)
-    values: Any = advantages(rows, {"estimator.name": "mt-grpo"})
-    return sum(map(mul, values, pushes))
+    values = advantages(rows, {"estimator.name": "mt-grpo"})
+    return sum((value or 0.0) * pushed for value, pushed in zip(values, pushes, strict=True))
 
 
 @pytest.mark.parametrize("turn", [1, 2])

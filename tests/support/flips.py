@@ -35,21 +35,21 @@ OPTIONS: Final[list[dict[str, Any]]] = [
     {"data_page_version": "2.0", "write_page_index": True},
     {"compression": "zstd", "max_rows_per_page": 8},
 ]
-COMMANDS: Final = [
-    "inspect in.parquet",
-    "report in.parquet -o out.html --force",
-    "select in.parquet -o selected.parquet --force --per-group 1",
-    "compute in.parquet -o out.jsonl --force",
-    "compute in.parquet -o out.parquet --force",
-    "compute in.parquet -o out.parquet --force --zero-variance drop",
-    "compare in.parquet --method grpo --method rloo",
-    "export in.parquet --to sft -o out.jsonl --force --prompt prompt_id --response response",
-    "export in.parquet --to weights -o out.jsonl --force",
-    "audit in.parquet",
-    "verify in.parquet --against intact.parquet",
-    "schemas in.parquet",
-    "browse",
-]
+COMMANDS: Final = """
+inspect in.parquet
+report in.parquet -o out.html --force
+select in.parquet -o selected.parquet --force --per-group 1
+compute in.parquet -o out.jsonl --force
+compute in.parquet -o out.parquet --force
+compute in.parquet -o out.parquet --force --zero-variance drop
+compare in.parquet --method grpo --method rloo
+export in.parquet --to sft -o out.jsonl --force --prompt prompt_id --response response
+export in.parquet --to weights -o out.jsonl --force
+audit in.parquet
+verify in.parquet --against intact.parquet
+schemas in.parquet
+browse
+"""
 MOSTLY: Final = 0.6  # of the bits are those of the footer
 SECONDS: Final = 120
 
@@ -99,7 +99,7 @@ def main(first: int, last: int) -> None:
     for number in range(first, last):
         faulthandler.dump_traceback_later(SECONDS, exit=True)
         Path("in.parquet").write_bytes(spoiled(number))
-        for line in COMMANDS:
+        for line in COMMANDS.strip().splitlines():
             Path("now").write_text(f"{number} {line}", encoding="utf-8")
             if wrong := run(line):
                 sys.stdout.write(f"{number} {line} {wrong}\n")

@@ -96,15 +96,15 @@ def minus_mean(r: float, xs: Values) -> float:
     return divide(math.fsum(r - x for x in xs), len(xs))
 
 
-def variance(xs: Values, ddof: int) -> float:
-    """Return sum((x - mean)^2)/(n - ddof), 0 where n <= ddof."""
-    return math.fsum(d * d for d in centre(xs)) / (len(xs) - ddof) if len(xs) > ddof else 0.0
-
-
 def std(xs: Values, ddof: int) -> float:
-    """Return the square root of the variance."""
+    """Return sqrt(sum((x - mean)^2)/(n - ddof)), 0 where n <= ddof."""
     # Unlike a sum of squares, hypot neither overflows nor underflows.
     return math.hypot(*centre(xs)) / math.sqrt(len(xs) - ddof) if len(xs) > ddof else 0.0
+
+
+def variance(xs: Values, ddof: int) -> float:
+    """Return sum((x - mean)^2)/(n - ddof), 0 where n <= ddof."""
+    return std(xs, ddof) ** 2
 
 
 def others(xs: Values, i: int) -> Values:
