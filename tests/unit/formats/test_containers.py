@@ -447,11 +447,10 @@ def test_a_pickle_without_samples_is_one_line(data: bytes) -> None:
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
 def test_brackets_in_texts_and_numbers_and_many_small_lists_are_no_bomb(protocol: int) -> None:
-    row = {
-        "text": "]}" * 500, "tokens": [93] * 500, "logs": [[] for _ in range(100)], "pairs": [(at, 93) for at in range(100)],
-        "calls": [{} for _ in range(100)],
-    }  # fmt: skip
-    rows = [{"prompt_id": 1, "reward": reward, **row} for reward in (0.0, 1.0)]
+    row = {"prompt_id": 1, "text": "]}" * 500, "tokens": [93] * 500, "logs": [[] for _ in range(100)]}
+    row["pairs"] = [(at, 93) for at in range(100)]
+    row["calls"] = [{} for _ in range(100)]
+    rows = [row | {"reward": 0.0}, row | {"reward": 1.0}]
     Path("a.pt").write_bytes(torch_zip(pickle.dumps(rows, protocol)))
     assert look("a.pt", method="rloo").scored.rows[".advantage"].to_list() == [-1.0, 1.0]
 

@@ -304,7 +304,7 @@ def test_dropped_groups_are_refilled_with_marked_copies(suffix: str, to: str | N
 
 
 def test_the_seed_chooses_the_copies_and_the_same_seed_the_same() -> None:
-    path = write("a.jsonl", [{"prompt_id": k // 2, "reward": float(k % 2) * (k < 24)} for k in range(48)])
+    path = write("a.jsonl", [{"prompt_id": k // 2, "reward": k % 2 if k < 24 else 0} for k in range(48)])
 
     def copies(seed: int) -> list[int]:
         compute(path, output="out.jsonl", zero_variance="drop", duplicate=True, seed=seed, force=True)
