@@ -63,11 +63,6 @@ def test_a_late_name_is_found_in_any_line(line: bytes) -> None:
     assert found.frame.height == 6001
 
 
-def test_names_come_from_the_first_lines_and_from_all_over_the_file() -> None:
-    source = in_memory(b'{"a":1}\n' * 5000 + b'{"a":1,"late":2}\n' * 5000)
-    assert LINES.columns(source) == ["a", "late"]
-
-
 def test_an_error_far_inside_the_file_has_the_number_of_its_line() -> None:
     plain = b'{"reward":1}\n\n' * 60_000
     blocks_of_256_kb = dataclasses.replace(LINES, block_size=1 << 18)

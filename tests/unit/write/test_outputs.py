@@ -174,13 +174,11 @@ def test_a_column_that_exists_is_an_error_with_both_ways_out(suffix: str) -> Non
         compute(path)
     assert "already has a column 'advantage'" in raised.value.message
     assert raised.value.hint == "--replace overwrites it; --column NAME gives another name"
-    named = f"named.{suffix}"
-    assert outputs(path, output=named, column="adv2", scale="none") == [named]
+    (named,) = outputs(path, column="adv2", scale="none")
     assert columns(named) == ["advantage", "prompt_id", "reward", "text", "adv2"]
     assert values(named, "adv2") == CENTRED
     assert values(named) == [9.0] * 4
-    anew = f"anew.{suffix}"
-    compute(path, output=anew, replace=True, scale="none")
+    (anew,) = outputs(path, replace=True, scale="none", force=True)
     assert sorted(columns(anew)) == ["advantage", "prompt_id", "reward", "text"]
     assert values(anew) == CENTRED
 
@@ -271,7 +269,7 @@ def test_when_nothing_is_kept_a_file_without_rows_is_left() -> None:
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet", "arrow"])
 def test_a_file_that_loses_no_row_keeps_every_byte_where_another_one_does(suffix: str) -> None:
-    full = write(f"a.{suffix}", [{"prompt_id": "z", "reward": reward} for reward in (0.0, 1.0)])
+    full = write(f"a.{suffix}", [{"prompt_id": "z", "reward": 0}, {"prompt_id": "z", "reward": 1}])
     short = write(f"b.{suffix}", ROWS)
     text = suffix in {"jsonl", "csv"}
     if text:
@@ -285,7 +283,7 @@ def test_a_file_that_loses_no_row_keeps_every_byte_where_another_one_does(suffix
     if text:
         assert not new.endswith(b"\n")
     elif suffix == "parquet":
-        footer = len(old) - 8 - int.from_bytes(old[-8:-4], "little")
+        footer = old.rindex(b"PAR1") - int.from_bytes(old[-8:-4], "little") - 4
         assert new[:footer] == old[:footer]
 
 
