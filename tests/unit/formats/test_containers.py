@@ -55,9 +55,10 @@ def test_a_table_of_columns_and_data_is_read(text: str) -> None:
 def test_two_inputs_whose_outputs_would_have_one_name_are_refused(to: str) -> None:
     Path("x.json").write_text(TABLE)
     Path("x.jsonl").write_text(WITH_ADVANTAGES)
-    for output, written in ((None, r"x\.advantages\.jsonl"), (to, rf"{to}x\.jsonl")):
+    cases: list[tuple[Any, str]] = [({}, r"x\.advantages\.jsonl"), ({"output": to}, rf"{to}x\.jsonl")]
+    for options, written in cases:
         with pytest.raises(UsageError, match=f"two inputs would be written to {written}; run them separately"):
-            compute("x.json", "x.jsonl", force=True, group_within="file", output=output)
+            compute("x.json", "x.jsonl", force=True, group_within="file", **options)
     assert files().keys() == {"x.json", "x.jsonl"}
 
 
