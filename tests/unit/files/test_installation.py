@@ -33,11 +33,10 @@ def installed(monkeypatch: pytest.MonkeyPatch, origin: Any, installer: str = "pi
 @pytest.mark.parametrize(
     ("origin", "wanted"),
     [
-        (None, "'grpo-adv[ray]'"),
-        ({"url": "file:///gone/away", "dir_info": {}}, "'grpo-adv[ray]'"),
+        (None, "'grpo-adv[ray]'"),  # from an index
+        ({"url": "file:///gone/away", "dir_info": {}}, "'grpo-adv[ray]'"),  # from a clone that is gone
         ({"url": "https://host/a.git", "vcs_info": {"vcs": "git", "commit_id": "1"}}, "'grpo-adv[ray] @ git+https://host/a.git'"),
     ],
-    ids=["from an index", "from a clone that is gone", "from a repository"],
 )  # fmt: skip
 def test_an_extra_comes_from_where_the_package_came_from(
     origin: Any, wanted: str, monkeypatch: pytest.MonkeyPatch

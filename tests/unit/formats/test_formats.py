@@ -447,7 +447,7 @@ def test_a_replaced_column_of_arrow_stays_in_its_place_and_one_is_added_without_
 )
 def test_a_broken_file_or_feather_1_is_one_line(data: bytes) -> None:
     known = sniff(in_memory(data))
-    for act in (known.columns, known.read, lambda source: known.scan(source, [Field("r", "number")])):
+    for act in (known.columns, known.read, known.sample, lambda source: known.scan(source, [Field("r", "number")])):
         with pytest.raises(DataError, match=r"^in: not readable as (Parquet|Arrow IPC)"):
             act(in_memory(data))
 
@@ -589,10 +589,3 @@ def test_a_field_that_other_rollouts_have_themselves_is_never_taken_from_farther
         assert single(known, source, None, rows, name) == values
     assert single(known, source, None, rows, "prompt", as_json=True) == ['"own"', None, None]
     assert single(known, source, None, rows, "step", as_json=True) == ["7", "7", "7"]
-
-
-@pytest.mark.parametrize(("tail", "said"), [(b"xxxx", "not readable as Parquet"), (b"PARE", "the file is encrypted")])
-def test_a_sample_of_broken_or_encrypted_parquet_is_refused_in_one_line(tail: bytes, said: str) -> None:
-    data = parquet_of(pa.table({"reward": [0.0, 1.0]}))
-    with pytest.raises(DataError, match=f"^in: {said}"):
-        PARQUET.sample(in_memory(data[:-4] + tail))

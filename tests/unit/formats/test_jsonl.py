@@ -123,7 +123,7 @@ def test_the_fast_weave_puts_what_the_weave_by_lines_puts(data: bytes, several: 
     data += b"{}"
     height = len(rows_in(data))
     floats = draw.draw(st.lists(st.floats() | st.none(), min_size=height, max_size=height))
-    added = pl.DataFrame({"advantage": pl.Series(floats, dtype=pl.Float64)})
+    added = pl.DataFrame({"advantage": floats}, schema={"advantage": pl.Float64})
     if several:
         added = added.with_columns(n=pl.int_range(height), t=pl.lit('\u00e9"'), b=None)
     wanted = by_line(data, added)
