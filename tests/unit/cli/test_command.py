@@ -10,8 +10,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
@@ -19,15 +20,10 @@ from grpo_cli.cli.command import Line, read
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import UsageError
-from grpo_cli.options.table import COMMANDS, EVERY
+from grpo_cli.options.table import COMMANDS, EVERY, Command, Option
 from grpo_cli.schemas.table import schemas
 from tests.support.command import adv
 from tests.unit.test_rooms import loaded_by
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from grpo_cli.options.table import Command, Option
 
 EACH_COMMAND = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 # A text for each type of option, and its value.
