@@ -39,35 +39,36 @@ a,1.0,3,code,oom,,true
 # --- what a condition means -------------------------------------------------------------------------------------
 
 # The condition, and the rows that meet it, a digit each.
-CONDITIONS = {
-    "step >= 2": "1345",
-    "1 <= step < 3": "124",
-    "env == 'math'": "124",
-    "env != 'math' and step != 1": "035",
-    "kind is null": "04",
-    "kind is not null or step == 0": "01235",
-    "not kind == 'oom'": "0134",
-    "kind != 'oom'": "13",
-    "score > 0.25": "12",
-    "-score < step": "1234",
-    "score is null and step > -1": "05",
-    "ok == true": "1345",
-    "ok == false or env > 'code'": "0124",
-    "reward < step": "1345",
-    "env == kind": "13",
-}
+CONDITIONS = """\
+step >= 2 | 1345
+1 <= step < 3 | 124
+env == 'math' | 124
+env != 'math' and step != 1 | 035
+kind is null | 04
+kind is not null or step == 0 | 01235
+not kind == 'oom' | 0134
+kind != 'oom' | 13
+score > 0.25 | 12
+-score < step | 1234
+score is null and step > -1 | 05
+ok == true | 1345
+ok == false or env > 'code' | 0124
+reward < step | 1345
+env == kind | 13
+"""
 
 
 @pytest.mark.parametrize("suffix", ["frame", "jsonl", "csv", "parquet", "json"])
-@pytest.mark.parametrize("text", CONDITIONS)
-def test_others_get_what_they_get_in_a_file_of_the_rows_that_meet_it(text: str, suffix: str) -> None:
+@pytest.mark.parametrize("case", CONDITIONS.splitlines())
+def test_others_get_what_they_get_in_a_file_of_the_rows_that_meet_it(case: str, suffix: str) -> None:
+    text, places = case.split(" | ")
     Path("x.csv").write_text(TABLE)
     frame = pl.read_csv("x.csv")
     if suffix not in {"frame", "csv"}:
         write(f"x.{suffix}", frame.to_dicts())
     compute: Any = partial(grpo_cli.compute, group="prompt_id", group_within="input")
     found = compute(frame if suffix == "frame" else f"x.{suffix}", rows=text)
-    met = [*map(int, CONDITIONS[text])]
+    met = [*map(int, places)]
     counted = found.status != "left-out"
     assert counted.arg_true().to_list() == met
     assert found.advantages.gather(met).to_list() == compute(frame[met]).advantages.to_list()
