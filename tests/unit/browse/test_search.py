@@ -17,7 +17,7 @@ from grpo_cli.browse.search import Search
 from grpo_cli.formats.jsonl.format import Jsonl
 from grpo_cli.read.texts import TextColumns
 from grpo_cli.values.cells import Excerpt, Field
-from tests.support.jobs import write
+from tests.support.jobs import opened, write
 from tests.unit.browse.files import model, model_of
 
 TEXTS = [
@@ -116,7 +116,7 @@ def test_no_line_with_the_word_is_skipped(
     path = tmp_path_factory.mktemp("lines") / "rows.jsonl"
     lines = [json.dumps({"prompt_id": "x", "completion": text, "reward": 1}) for text in texts]
     path.write_text("".join(f"{line}\n\n" for line in lines), encoding="utf-8")
-    (table,) = model(path).tables
+    (table,) = opened(path)
     assert isinstance(table.format, Jsonl)
     jsonl = replace(table.format, block_size=100)
     index = jsonl.scan(table.source, [Field("reward", "number")]).index
