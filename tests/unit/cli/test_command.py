@@ -163,12 +163,12 @@ def test_an_invalid_command_line_is_one_line_of_error_and_exit_status_2(line: st
     assert done.err == f"error: {message}\n"
 
 
-def on_a_terminal(*words: str, streams: str = "stderr", cwd: Path | None = None, **surroundings: str) -> str:
+def on_a_terminal(*words: str, streams: str = "stderr", **surroundings: str) -> str:
     """What a line prints on streams that are a terminal; NO_COLOR and its like are unset, unless they are given."""
     ours, its = pty.openpty()
     env = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM")}
     there: dict[str, Any] = dict.fromkeys(streams.split(), its)
-    subprocess.run([sys.executable, "-m", "grpo_cli", *words], env=env | surroundings, cwd=cwd, check=False, **there)
+    subprocess.run([sys.executable, "-m", "grpo_cli", *words], env=env | surroundings, check=False, **there)
     os.close(its)
     said = os.read(ours, 10_000).decode()
     os.close(ours)
