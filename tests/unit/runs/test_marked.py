@@ -120,11 +120,14 @@ TABLE = """\
 """
 
 
-def test_a_column_says_which_rows_are_left_out_or_masked() -> None:
+def test_a_column_says_which_rows_are_left_out_or_masked_under_every_preset() -> None:
     file = written("in.jsonl", TABLE)
     assert advantages(file, "-m rloo --left-out-column bad") == [1.0, NO, -1.0]
     assert advantages(file, "-m rloo --masked-column bad=oom") == [1.0, -0.5, -0.5]
     assert advantages(file, "-m rloo --masked-column bad --masked-rows exclude") == [1.0, NO, -1.0]
+    preset = "--preset prime-rl-grpo --masked-column bad"  # prime-rl itself leaves such rows out
+    assert advantages(file, preset) == pytest.approx([2 / 3, -1 / 3, -1 / 3])
+    assert advantages(file, f"{preset} --masked-rows exclude") == pytest.approx([0.5, NO, -0.5])
 
 
 def test_a_mark_that_nothing_reads_is_named_with_its_flags() -> None:
@@ -209,13 +212,6 @@ def test_a_mark_that_only_late_rows_have_is_found() -> None:
     found = facts_of(f"inspect {written('rollouts.jsonl', early + late)}")
     assert found["left_out"] == 1
     assert found["marks"][0]["reason"] == "judge_failed"
-
-
-def test_a_column_that_a_flag_names_is_masked_under_every_preset() -> None:
-    preset = "--preset prime-rl-grpo --masked-column bad"  # prime-rl itself leaves such rows out
-    file = written("in.jsonl", TABLE)
-    assert advantages(file, preset) == pytest.approx([2 / 3, -1 / 3, -1 / 3])
-    assert advantages(file, f"{preset} --masked-rows exclude") == pytest.approx([0.5, NO, -0.5])
 
 
 def test_a_stream_of_judges_and_evaluations_alone_has_no_rollout() -> None:
