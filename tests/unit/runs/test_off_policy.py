@@ -233,7 +233,7 @@ def test_log_probs_that_were_not_computed_are_zeros() -> None:
     assert "no row has log-probs other than 0 in new" in adv(f"inspect a.jsonl {NEW}").err
 
 
-def test_a_weight_is_multiplied_by_the_truncated_ratio_of_its_row() -> None:
+def test_a_weight_is_multiplied_by_the_truncated_ratio_of_its_row_if_there_is_one() -> None:
     Path("a.jsonl").write_text(LINES.replace("}", ', "prompt": "q", "completion": "a"}'))
     command = "export a.jsonl --to weights -o -"
     plain = [row["weight"] for row in ran(command).rows]
@@ -245,10 +245,6 @@ def test_a_weight_is_multiplied_by_the_truncated_ratio_of_its_row() -> None:
     assert ratios[1] == pytest.approx((math.exp(0.25) + math.exp(-1.5) + 1) / 3, rel=1e-12)
     weights = [row["weight"] for row in capped.rows]
     assert weights == pytest.approx(np.multiply(plain, ratios), rel=1e-12)
-
-
-def test_where_no_row_is_left_there_is_no_ratio() -> None:
-    Path("a.jsonl").write_text(LINES.replace("}", ', "prompt": "q", "completion": "a"}'))
-    done = ran(f"export a.jsonl --to weights -o b.jsonl --ratio-cap 2 {NEW} --where 'mean > 99'")
+    none = ran(f"export a.jsonl --to weights -o b.jsonl --ratio-cap 2 {NEW} --where 'mean > 99'")
     assert Path("b.jsonl").read_text() == ""
-    assert "no record is left" in done.out
+    assert "no record is left" in none.out
