@@ -115,11 +115,13 @@ def test_columns_of_one_name_are_refused_if_they_are_read() -> None:
         assert len(grpo_cli.advantages(given)) == 2
 
 
-def test_pandas_columns_need_not_be_named_by_text() -> None:
-    data = pd.DataFrame({0: KEYS, 1: REWARDS})
+def test_pandas_columns_need_not_be_named_by_text_and_the_frame_is_left_as_it_was() -> None:
+    data = pd.DataFrame({0: KEYS, 1: REWARDS, "prompt": KEYS})
+    before = data.copy()
     assert grpo_cli.advantages(data, group="0", reward="1", method="dr-grpo").tolist() == CENTRED
     with pytest.raises(DataError, match="columns: 0, 1"):
         grpo_cli.advantages(data)
+    pd.testing.assert_frame_equal(data, before)
 
 
 ARROW = FRAME.to_arrow()
@@ -197,13 +199,6 @@ def test_of_a_dataset_with_splits_one_has_to_be_given() -> None:
 def test_anything_else_is_refused(data: Any) -> None:
     with pytest.raises(UsageError, match="give a polars, pandas or pyarrow table"):
         grpo_cli.advantages(data)
-
-
-def test_the_frame_is_left_as_it_was() -> None:
-    data = pd.DataFrame({"prompt_id": KEYS, 1: REWARDS, "reward": REWARDS})
-    before = data.copy()
-    grpo_cli.advantages(data)
-    pd.testing.assert_frame_equal(data, before)
 
 
 # --- files -------------------------------------------------------------------------------------------------
