@@ -39,7 +39,8 @@ def test_wrapping_loses_nothing(text: str, width: int) -> None:
     assert "".join(plain(wrapped(Text(text), width))) == text.replace("\n", "")
 
 
-def test_control_characters_are_escaped() -> None:
+def test_control_characters_are_escaped_and_an_empty_text_says_so() -> None:
+    assert plain(page([Passage("x", "")], 12)) == ["── x ───────", "(empty)"]
     text = "a\x1b[31mb\x00c\u202ed\ud800e\rf\tg [bold]h[/bold]"
     assert plain(wrapped(Text(shown(text)), 200)) == ["a\\x1b[31mb\\x00c\\u202ed\\ud800e\\rf    g [bold]h[/bold]"]
 
@@ -52,10 +53,6 @@ def test_a_long_text_is_shown_from_both_ends_until_all_of_it_is_wanted() -> None
     assert short.count("z") >= ENDS
     assert "middle" not in short
     assert "middle" in "".join(plain(page([Passage("x", text)], 80, whole=True)))
-
-
-def test_an_empty_text_says_so() -> None:
-    assert plain(page([Passage("x", "")], 12)) == ["── x ───────", "(empty)"]
 
 
 def test_a_hit_in_the_middle_of_a_long_text_is_shown() -> None:
