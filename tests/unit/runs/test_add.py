@@ -268,15 +268,11 @@ def test_one_file_is_taken_at_a_time() -> None:
     assert done.err == "error: d matches 2 files; name one of them\n"
 
 
-def test_a_folder_is_made_for_the_output_and_empty_lists_are_lists() -> None:
+def test_a_folder_is_made_for_the_output_and_empty_lists_are_lists_and_nan_in_lists_is_counted() -> None:
     Path("in.jsonl").write_text('{"a": 1}\n{"a": 1}\n')
     out = grpo_cli.add_columns("in.jsonl", pl.DataFrame({"l": [[], None], "n": [None, None]}), "new/")
     assert out == "new/in.jsonl"
     assert Path(out).read_text() == '{"a": 1,"l":[],"n":null}\n{"a": 1,"l":null,"n":null}\n'
-
-
-def test_nan_in_lists_is_counted() -> None:
-    Path("in.jsonl").write_text('{"a": 1}\n{"a": 1}\n')
     pl.DataFrame({"l": [[math.inf, 1.0], [math.nan]]}).write_parquet("c.parquet")
     facts = facts_of("add in.jsonl --from c.parquet -o o.jsonl")
     assert facts["warnings"] == ["2 values of l are NaN or infinite; JSON writes them as null"]
