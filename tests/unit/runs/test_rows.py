@@ -232,13 +232,13 @@ def test_null_is_asked_for_with_is_and_a_condition_compares_columns(case: str) -
 
 def test_a_condition_that_every_row_meets_is_noted() -> None:
     line = "compute x.jsonl -o out.jsonl --force --rows"
-    write("x.jsonl", FRAME.to_dicts())
+    FRAME.write_ndjson("x.jsonl")
     assert facts_of(f"{line} 'step > 0'")["warnings"] == ["every row meets --rows step > 0"]
     assert facts_of(f"{line} 'step > 1'")["warnings"] == []
 
 
 def test_groups_without_a_row_that_meets_it_are_not_chosen() -> None:
-    write("x.jsonl", FRAME.to_dicts())
+    FRAME.write_ndjson("x.jsonl")
     done = adv("select x.jsonl --rows 'step > 1 and reward == 1' --limit 1 -o -")
     assert [row["prompt_id"] for row in done.rows] == ["b", "b"]
     assert "1 left out among them" in done.err
@@ -250,7 +250,7 @@ def test_groups_without_a_row_that_meets_it_are_not_chosen() -> None:
 
 @pytest.mark.parametrize("command", ["inspect", "compare --preset trl-grpo --preset verl-grpo"])
 def test_every_summary_counts_them(command: str) -> None:
-    write("x.jsonl", FRAME.to_dicts())
+    FRAME.write_ndjson("x.jsonl")
     done = ran(f"{command} x.jsonl --rows 'step > 1'")
     assert "2 left out of their groups (--rows step > 1)" in done.out
 
