@@ -281,19 +281,15 @@ WIDE = """\
 """
 
 
-def test_a_line_with_a_whole_group_stays_as_it_is() -> None:
+def test_a_line_with_a_whole_group_stays_as_it_is_and_one_that_loses_some_of_its_rows_becomes_rows() -> None:
     Path("wide.jsonl").write_text(WIDE)
-    facts = facts_of("select wide.jsonl --where 'std > 0' -o out.jsonl")
+    facts = facts_of("select wide.jsonl --where 'std > 0' -o whole.jsonl")
     assert facts["rows"] == 6
     assert facts["kept_rows"] == 4
     a, _, c = WIDE.splitlines(keepends=True)
-    assert Path("out.jsonl").read_text() == a + c
-
-
-def test_a_line_that_loses_some_of_its_rows_becomes_rows() -> None:
-    Path("wide.jsonl").write_text(WIDE)
-    facts = facts_of("select wide.jsonl --per-group 1 --pick best -o out.jsonl")
-    assert [row["generations"] for row in rows_of("out.jsonl")] == ["a one", "b one", "c two"]
+    assert Path("whole.jsonl").read_text() == a + c
+    facts = facts_of("select wide.jsonl --per-group 1 --pick best -o rows.jsonl")
+    assert [row["generations"] for row in rows_of("rows.jsonl")] == ["a one", "b one", "c two"]
     assert "written as one line per row" in facts["warnings"][-1]
 
 
