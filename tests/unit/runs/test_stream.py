@@ -142,12 +142,9 @@ def test_every_byte_stays_where_it_was() -> None:
     assert got == first + rest
 
 
-def test_a_sampler_that_died_is_noticed() -> None:
+def test_a_sampler_that_died_is_noticed_and_dropped_groups_are_left_out() -> None:
     with pytest.raises(DataError, match="b has 1 row, not 2"):
         streamed(lines("a01 b1"), expect_size=2)
-
-
-def test_dropped_groups_are_left_out() -> None:
     got, facts = streamed(lines("a11 b01"), zero_variance="drop", pieces=4)
     assert without_advantages(got) == lines("b01")
     assert facts["dropped_rows"] == 2
