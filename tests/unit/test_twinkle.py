@@ -112,12 +112,9 @@ def test_one_generation_is_measured_against_the_batch_unless_the_scale_is_group(
     assert grpo([nan, 2.0], scale=scale) == _close(with_nan)  # NaN goes as far as the baseline
 
 
-def test_rloo_refuses_one_generation_and_says_the_way_out() -> None:
+def test_rloo_refuses_one_generation_and_a_length_that_does_not_divide_raises_with_the_numbers() -> None:
     with pytest.raises(ValueError, match=r"num_generations=1 has no other rows.*num_generations=2 or more"):
         rloo(DOCUMENTED)
-
-
-def test_a_length_that_does_not_divide_raises_with_the_numbers() -> None:
     with pytest.raises(ValueError, match="8 rewards cannot be cut into groups of 3: 2 left over"):
         grpo(DOCUMENTED, 3)
 
