@@ -12,15 +12,12 @@ from tests.support.command import adv
 from tests.support.schema_files import REFUSED, WRITERS, lines
 
 
-def test_the_list_names_every_schema() -> None:
+def test_the_list_names_every_schema_and_each_is_explained() -> None:
     done = adv("schemas")
     assert done.status == 0
     assert [name for name in schemas() if f"\n{name} " not in f"\n{done.out}"] == []
     facts = json.loads(adv("schemas", "--json").out)
     assert [one["name"] for one in facts] == list(schemas())
-
-
-def test_a_schema_is_explained() -> None:
     done = adv("schemas", "verl-v1")
     assert "group = uid without its last two parts within step, reward = score" in done.out
     assert adv("schemas", "ver1").err == "error: no schema or file named 'ver1'; did you mean 'verl'?\n"
