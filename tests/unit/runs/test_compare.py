@@ -74,14 +74,11 @@ def test_the_differences_are_those_of_plain_python() -> None:
     assert [part["solve_rate"] for part in one["by_solve_rate"]] == ["0.25..0.5", "1"]
 
 
-def test_signs_and_ranks_that_turn_around_are_counted() -> None:
+def test_signs_and_ranks_that_turn_around_are_counted_and_a_plan_like_itself_shows_no_difference() -> None:
     one = difference("--method dr-grpo --method dr-grpo,reward-scale=-1")
     assert one["sign_flips"] == 6
     assert one["rank_correlation"] == pytest.approx(-1.0)
     assert one["scale_ratio"] == pytest.approx(1.0)
-
-
-def test_a_plan_like_itself_shows_no_difference() -> None:
     one = difference("--method dr-grpo --method grpo,scale=none")
     assert one["changed"] == 0
     assert one["largest"] == []
