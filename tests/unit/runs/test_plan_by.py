@@ -21,9 +21,6 @@ from tests.support.command import adv, facts_of, ran
 from tests.support.jobs import rows_of, write
 from tests.support.schema_files import WRITERS
 
-Rows = list[dict[str, Any]]
-
-
 PLANS = """
 plan-by = "env_name"
 [plan.math]
@@ -63,7 +60,7 @@ def plans(here: None) -> Path:
     return path
 
 
-def rollouts(seed: int = 1, prompts: int = 24, step: int = 0) -> Rows:
+def rollouts(seed: int = 1, prompts: int = 24, step: int = 0) -> list[dict[str, Any]]:
     """Groups of several environments in no order, some of them with equal rewards."""
     drawn = random.Random(seed)  # noqa: S311 - test data
     rows = []
