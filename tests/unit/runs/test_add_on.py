@@ -172,15 +172,12 @@ def test_the_key_of_the_other_file_can_be_added_by_name() -> None:
     assert added().err == f"error: a.jsonl already has a column 'id'; {said}\n"
 
 
-def test_several_columns_are_one_key() -> None:
+def test_several_columns_are_one_key_and_two_may_have_to_equal_one_of_the_other_file() -> None:
     files(
         '{"id": 0, "part": 0, "reward": 0}\n{"id": 0, "part": 1, "reward": 0}\n{"id": 1, "part": 0, "reward": 0}\n',
         '{"id": 1, "part": 0, "v": 5}\n{"id": 0, "part": 1, "v": 6}\n{"id": 0, "part": 0, "v": 7}\n',
     )
     assert matched("--on id --on part") == [7, 6, 5]
-
-
-def test_two_columns_may_have_to_equal_one_of_the_other_file() -> None:
     files(
         '{"a": 0, "b": 2, "reward": 0}\n{"a": 1, "b": 2, "reward": 0}\n{"a": 2, "b": 2, "reward": 0}\n',
         '{"x": 0, "v": 0}\n{"x": 1, "v": 1}\n{"x": 2, "v": 2}\n',
