@@ -87,9 +87,10 @@ def test_python_takes_paths() -> None:
     *before, now = [str(in_file(f"{at}.parquet", run)) for at, run in enumerate(runs)]
     options: Any = {"where": "solved_runs == 0", "against": before, "group": "prompt_id,step", "group_within": "input"}
     wanted = {key for key, (_, solved) in counted(runs, 1.0).items() if not solved}
-    assert set(grpo_cli.select(now, **options).frame["prompt_id"]) == wanted
-    found = grpo_cli.export(now, "prompts", prompt="prompt_id", pool=True, **options)
-    assert set(found.frame["prompt"]) == wanted
+    selected = grpo_cli.select(now, **options).frame
+    assert {*selected["prompt_id"]} == wanted
+    exported = grpo_cli.export(now, "prompts", prompt="prompt_id", pool=True, **options).frame
+    assert {*exported["prompt"]} == wanted
 
 
 def test_python_says_that_runs_are_paths_or_have_names() -> None:

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import grpo_cli
-from grpo_cli.errors import UsageError
 from tests.support.command import adv
 from tests.support.drawn import examples
 from tests.support.jobs import rows_of, write
@@ -99,9 +98,3 @@ def test_nothing_is_solved_where_no_reward_is_known() -> None:
     done = grpo_cli.export(frame, "sft", pick="shortest", missing="exclude")
     assert len(done.frame) == 0
     assert "no record is left" in done.facts["warnings"]
-
-
-def test_solved_at_is_for_the_shortest_and_not_for_the_best() -> None:
-    frame = pl.read_csv(b"prompt_id,prompt,response,reward\na,p,x,1\n")
-    with pytest.raises(UsageError, match=r"solved_at does not apply to to sft; it is for .* and pick shortest"):
-        grpo_cli.export(frame, "sft", solved_at=0.5)

@@ -37,10 +37,10 @@ def test_every_batch_has_its_own_moments_however_the_rows_are_split_and_a_weight
     values, batch, weights = map(list, zip(*rows, strict=True))
     later = of(values[cut:], batch[cut:], 4, weights[cut:])
     found = of(values[:cut], batch[:cut], 4, weights[:cut]).merge(later)
-    for code in range(4):
-        own = list[float]()
-        for value, of_batch, weight in rows:
-            own += [value] * weight * (of_batch == code)
+    of_batches: list[list[float]] = [[], [], [], []]
+    for value, code, weight in rows:
+        of_batches[code] += [value] * weight
+    for code, own in enumerate(of_batches):
         assert found.weight[code] == len(own)
         mean = math.fsum(own) / max(1, len(own))
         assert near(float(found.mean[code]), mean, 50)
@@ -126,8 +126,9 @@ def test_what_is_not_finite_stays_in_its_batch(odd: float, cut: int) -> None:
     later = of(values[cut:], batch[cut:], 2)
     found = of(values[:cut], batch[:cut], 2).merge(later)
     assert found.mean[0] == 2.0
-    assert found.variance(1)[0] == 1.0
-    assert np.isnan(found.variance(1)[1])
+    variance = found.variance(1)
+    assert variance[0] == 1.0
+    assert np.isnan(variance[1])
 
 
 def finished(variance: float | None, **terms: float) -> Any:

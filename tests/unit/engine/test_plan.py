@@ -73,12 +73,15 @@ def test_every_field_of_every_part_can_be_set(part: str, field: str) -> None:
 @pytest.mark.parametrize(("part", "op", "field"), OP_FIELDS)
 def test_every_field_of_every_operation_can_be_set(part: str, op: str, field: str) -> None:
     kind = ORDERED[part][op]
-    hint = get_type_hints(kind)[field]
     default = next(f.default for f in dataclasses.fields(kind) if f.name == field)
-    text, value = other(hint, default)
+    text, value = other(get_type_hints(kind)[field], default)
     base = VALID if op == "overlong" else {}
-    plan = Plan.of({**base, f"{part}.{op}.{field}": text if field != "max" else "75"})
-    assert getattr(operation(getattr(plan, part), op), field) == (value if field != "max" else 75.0)
+    if field == "max":
+        text = "75"
+        value = 75.0
+    plan = Plan.of({**base, f"{part}.{op}.{field}": text})
+    made = operation(getattr(plan, part), op)
+    assert getattr(made, field) == value
 
 
 PARAMS = [(row.name, param) for row in ESTIMATORS.values() for param in row.params]
@@ -86,17 +89,14 @@ PARAMS = [(row.name, param) for row in ESTIMATORS.values() for param in row.para
 
 @pytest.mark.parametrize(("method", "param"), PARAMS, ids=[f"{m}-{p.name}" for m, p in PARAMS])
 def test_every_parameter_of_every_method_is_typed(method: str, param: Param) -> None:
-    text, value = other(param.type, param.default)
-    if param.type is int:
-        text = "3"
-        value = 3
-    if param.type is str:
-        text = "own"
-        value = "own"
+    own = {int: ("3", 3), str: ("own", "own")}
+    text, value = own.get(param.type) or other(param.type, param.default)
     plan = Plan.of({"estimator.name": method, f"estimator.{param.name}": text})
     if param.field:
         part, *path = param.field.split(".")
-        holder = operation(getattr(plan, part), path[0]) if part in ORDERED else getattr(plan, part)
+        holder = getattr(plan, part)
+        if part in ORDERED:
+            holder = operation(holder, path[0])
         assert getattr(holder, path[-1]) == value
     else:
         assert plan.params[param.name] == value

@@ -93,8 +93,8 @@ def test_a_group_of_equal_rewards_that_are_shaped_by_another_column_is_not_said_
 
 
 def test_a_row_that_is_neither_0_nor_1_keeps_its_reward_under_passk() -> None:
-    assert of([0.25, 1.0, 0.0, 0.0], "passk", {"estimator.k": 2})[0] == 0.25
-    assert of([0.25, 1.0, 1.0, 1.0], "passk", {"estimator.k": 2})[0] == 0.25
+    assert of([0.25, 1.0, 0.0, 0.0], "passk")[0] == 0.25
+    assert of([0.25, 1.0, 1.0, 1.0], "passk")[0] == 0.25
     assert of([0.25, 1.0, 0.0, 1.0], "passk", {"estimator.k": 9})[0] == 0.25
     assert of([0.5, 1.0, 0.0], "passk")[1:] == of([0.0, 1.0, 0.0], "passk")[1:]
 

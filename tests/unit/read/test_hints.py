@@ -116,9 +116,3 @@ def test_a_wrong_reward_is_found_inside_of_parquet_as_well() -> None:
     pl.DataFrame(attempts()).write_parquet(path)
     assert numbers(error_of(path, group=["case_id"], reward=["score"])) == IN_ATTEMPTS
     assert "the file is one record" not in error_of(path).message
-
-
-def test_a_wrong_key_gets_its_like() -> None:
-    path = Path("x.jsonl")
-    path.write_text('{"metadata": {"task_id": 1}, "info": "x", "reward": 0}\n' * 2)
-    assert "did you mean 'info'?" in error_of(path, group=["infos"]).hint
