@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any, get_args, get_origin, get_type_hints
 
 import polars as pl
@@ -231,26 +232,36 @@ estimator.baseline_level | row  | choose from group, batch
 shape.clip              | 0:1   | true or false
 shape                   | clip  | one by one
 """
-WRONG_IN_PYTHON = [
-    ("divisor.epsilon", True, "a number"),
-    ("divisor.epsilon", [1], "a number"),
-    ("divisor.epsilon", 10**400, "a number"),
-    ("divisor.ddof", 0.5, "a whole number"),
-    ("divisor.only_positive", 1, "true or false"),
-    ("divisor.level", None, "choose from"),
-    ("rewards.weights", 1.0, "a list of numbers"),
-    ("rewards.weights", [1, None], "a number"),
-    ("shape", ["clip"], "one by one"),
-]
+# Values of Python, as JSON writes them.
+WRONG_IN_PYTHON = f"""
+divisor.epsilon       | true        | a number
+divisor.epsilon       | [1]         | a number
+divisor.epsilon       | {10**400}   | a number
+divisor.ddof          | 0.5         | a whole number
+divisor.only_positive | 1           | true or false
+divisor.level         | null        | choose from
+rewards.weights       | 1.0         | a list of numbers
+rewards.weights       | [1, null]   | a number
+shape                 | ["clip"]    | one by one
+"""
 
 
-@pytest.mark.parametrize(("field", "value", "hint"), [*lines(WRONG), *WRONG_IN_PYTHON])
-def test_a_value_of_the_wrong_type_is_refused_with_what_the_field_takes(field: str, value: object, hint: str) -> None:
+def refused(field: str, value: object, hint: str) -> None:
     with pytest.raises(UsageError) as raised:
         Plan.of({field: value})
     assert not isinstance(raised.value, UnknownName)
     assert field in raised.value.message
     assert hint in raised.value.hint
+
+
+@pytest.mark.parametrize(("field", "value", "hint"), lines(WRONG))
+def test_a_text_of_the_wrong_type_is_refused_with_what_the_field_takes(field: str, value: str, hint: str) -> None:
+    refused(field, value, hint)
+
+
+@pytest.mark.parametrize(("field", "value", "hint"), lines(WRONG_IN_PYTHON), ids=lambda text: text[:20])
+def test_a_value_of_the_wrong_type_is_refused_with_what_the_field_takes(field: str, value: str, hint: str) -> None:
+    refused(field, json.loads(value), hint)
 
 
 MEANINGLESS = """

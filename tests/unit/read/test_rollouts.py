@@ -243,14 +243,14 @@ def test_a_column_that_is_called_like_an_id_stops_a_run_that_would_count_parts(n
     assert warning.startswith(f"several rows of a group share one {column}: --rollout {column} counts")
 
 
-def table(rewards: Sequence[float], **columns: Sequence[Any]) -> Path:
+def table(rewards: str, **columns: Sequence[Any]) -> Path:
     """Two groups of four rows."""
-    frame = pl.DataFrame({"prompt_id": [0, 0, 0, 0, 1, 1, 1, 1], "reward": rewards, **columns}, strict=False)
-    frame.write_ndjson("t.jsonl")
+    groups = pl.DataFrame({"prompt_id": [*"aaaabbbb"], "reward": [*map(float, rewards)], **columns}, strict=False)
+    groups.write_ndjson("t.jsonl")
     return Path("t.jsonl")
 
 
-UNEVEN = [0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0]
+UNEVEN = "01100101"
 
 
 @pytest.mark.parametrize("column", ["trajectory_id", "traj_id", "episode_id", "session_id"])
@@ -262,19 +262,19 @@ def test_ids_that_repeat_with_several_rewards_are_warned_about(column: str) -> N
 
 
 def test_constant_groups_do_not_show_that_rows_are_parts() -> None:
-    path = table([1.0] * 4 + [0.0] * 4, episode_id=[0, 0, 1, 1, 2, 2, 3, 3])
+    path = table("11110000", episode_id=[0, 0, 1, 1, 2, 2, 3, 3])
     assert len(look(path).facts["warnings"]) == 2  # beside that of groups without a gradient
 
 
 @pytest.mark.parametrize("values", ["77777777", "77778888", "00110011", "01234567", "00001111"])
 def test_a_rollout_id_that_may_be_a_step_or_a_number_says_nothing(values: str) -> None:
-    path = table([0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0], rollout_id=[*map(int, values)])
+    path = table("00111100", rollout_id=[*map(int, values)])
     assert look(path).facts["warnings"] == []
 
 
 @pytest.mark.parametrize("column", ["sample_uid", "sample_id", "uuid"])
 def test_ids_that_are_not_of_rollouts_are_no_reason_to_ask(column: str) -> None:
-    path = table([0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0], **{column: [0, 0, 1, 1, 2, 2, 3, 3]})
+    path = table("00111100", **{column: [0, 0, 1, 1, 2, 2, 3, 3]})
     warnings = " ".join(look(path).facts["warnings"])
     assert ("4 rows repeat a sample_id inside their group" in warnings) is (column == "sample_id")
     assert "--rollout" not in warnings
@@ -286,7 +286,7 @@ TURN_IDS = ["rollout", "trajectory", "episode", "attempt", "conv_id", "sample_id
 @pytest.mark.parametrize(("column", "turn"), paired(TURN_IDS, ["turn", "turn_idx", "step_id"]))
 def test_a_number_that_rises_inside_of_any_id_shows_turns_of_rollouts(column: str, turn: str) -> None:
     columns = {column: [0, 0, 1, 1] * 2, turn: [0, 1] * 4}
-    path = table([0.0, 0.0, 1.0, 1.0] * 2, **columns)
+    path = table("00110011", **columns)
     said = refused(path)
     assert said.startswith(f"4 rollouts in 8 rows, if {column} is what its name says")
     assert f"--rollout {column}" in said
@@ -308,7 +308,7 @@ NO_TURNS = """
 
 @pytest.mark.parametrize(("column", "numbers"), paired(TURN_IDS, NO_TURNS.strip().splitlines()))
 def test_numbers_that_do_not_rise_from_one_start_are_no_turns(column: str, numbers: str) -> None:
-    path = table([0.0, 0.0, 1.0, 1.0] * 2, **{column: [0, 0, 1, 1] * 2, "turn": json.loads(numbers)})
+    path = table("00110011", **{column: [0, 0, 1, 1] * 2, "turn": json.loads(numbers)})
     assert "--rollout" not in " ".join(look(path).facts["warnings"])
 
 
