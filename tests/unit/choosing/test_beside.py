@@ -232,8 +232,8 @@ def test_files_have_the_control_beside_them() -> None:
 
 def test_an_export_has_a_control_of_as_many_groups() -> None:
     frame = table().with_columns(question="prompt_id", answer=pl.format("{}-{}-{}", "prompt_id", "step", "n"))
-    named = {"prompt": "question", "response": "answer"}
-    done = grpo_cli.export(frame, "sft", where="0 < mean < 0.5", control=True, **named, **KEY)
+    named: Any = {"prompt": "question", "response": "answer", "where": "0 < mean < 0.5"}
+    done = grpo_cli.export(frame, "sft", control=True, **named, **KEY)
     control = done.beside["control"]
     hard = {p for p in prompts(frame) if int(p[1:]) % 5 == 1}
     assert {*done.frame["prompt"]} == hard

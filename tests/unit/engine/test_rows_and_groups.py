@@ -229,18 +229,6 @@ def test_a_scan_sees_the_rows_that_have_a_value_group_by_group() -> None:
     assert seen == [[1.0, 4.0, 5.0, 7.0]]
 
 
-def test_a_column_replaces_the_old_one_of_its_name_only_where_that_is_said() -> None:
-    made = Frames(TABLE)
-    doubled = made.let(REWARD * 2, "x")
-    summed = made.let(made.sum(REWARD), "x")
-    made.let(doubled + summed, "both")
-    assert made.select(["both"])["both"].to_list() == [6.0, 10.0, 28.0, 30.0, 32.0]
-    made.let(REWARD * 3, "x", replaces=True)
-    made.let(REWARD * 4, ".x")
-    made.let(REWARD * 5, ".x")
-    assert made.select(["x", ".x"]).row(0) == (3.0, 5.0)
-
-
 def means_of_batches(*batches: int) -> list[float]:
     made = Frames(TABLE.with_columns(batch=pl.Series(batches, dtype=pl.UInt32)))
     made.let(made.batch(REWARD).mean + 0 * REWARD, "answer")

@@ -16,7 +16,7 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import UnknownName, UsageError, near_names
 from grpo_cli.options.config import with_config
-from grpo_cli.options.meant import MEANT, meant
+from grpo_cli.options.meant import MEANT
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.options.table import COMMANDS, EVERY
 from tests.support.command import adv
@@ -89,13 +89,6 @@ def test_a_name_that_is_near_nothing_is_answered_without_a_guess(name: str) -> N
     for line in (["methods", name], ["compute", "in.jsonl", f"--{name}"], ["compute", "in.jsonl", "--preset", name]):
         assert "did you mean" not in adv(*line).err
     assert adv("methods", name).err == f"error: no method named {name!r}; grpo-adv methods lists them\n"
-
-
-@pytest.mark.parametrize("wrong", ["dapo", "gspo", "ppo", "gae"])
-def test_no_name_of_an_algorithm_is_near_a_method_by_chance(wrong: str) -> None:
-    """What the table says comes first; without it only gspo and ppo are one letter away from a method."""
-    assert near_names(wrong, ESTIMATORS) in ([], *[[name] for name in ("spo", "grpo", "opo", "pkpo")])
-    assert meant("method", wrong)
 
 
 @pytest.mark.parametrize(

@@ -51,16 +51,17 @@ def test_a_value_is_laid_out_by_who_said_it(line: str) -> None:
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.jsonl.gz", "rows.json", "rows.csv"])
 def test_every_format_gives_the_text_of_a_row(tmp_path: Path, name: str) -> None:
-    rows = [
-        {"prompt_id": "p", "prompt": "ask", "completion": f"say {at}\nmore", "reward": at % 3, "answer": f"{at}!"}
-        for at in range(20)
-    ]
+    rows = list[dict[str, Any]]()
+    for at in range(20):
+        said = {"prompt": "ask", "completion": f"say {at}\nmore", "answer": f"{at}!"}
+        rows.append({"prompt_id": "p", **said, "reward": at % 3})
     reader = Reader(model_of(tmp_path, rows, name).inspection.narrow, TextColumns())
     for at in (0, 7, 19):
-        assert reader.passages(at) == [("prompt", "ask"), ("response", f"say {at}\nmore")]
+        said = rows[at]
+        assert reader.passages(at) == [("prompt", "ask"), ("response", said["completion"])]
         fields = reader.fields(at)
-        assert fields[0] == ("answer", f"{at}!")
-        assert ("completion", f"say {at}\nmore") in fields
+        assert fields[0] == ("answer", said["answer"])
+        assert ("completion", said["completion"]) in fields
 
 
 def test_an_empty_response_is_shown_and_the_turn_that_a_template_opens_is_not(tmp_path: Path) -> None:
@@ -84,8 +85,10 @@ def test_columns_that_flags_name_are_taken_and_a_response_needs_no_prompt(tmp_pa
 
 
 def test_files_with_other_columns_are_shown_as_they_are(tmp_path: Path) -> None:
-    write("step_1.parquet", [{"prompt_id": "a", "prompt": "ask", "completion": "say", "reward": 1}] * 2)
-    write("step_2.parquet", [{"prompt_id": "b", "question": "why", "response": "so", "reward": 0}] * 2)
+    first = {"prompt_id": "a", "prompt": "ask", "completion": "say", "reward": 1}
+    second = {"prompt_id": "b", "question": "why", "response": "so", "reward": 0}
+    write("step_1.parquet", [first, first])
+    write("step_2.parquet", [second, second])
     reader = Reader(model(tmp_path).inspection.narrow, TextColumns())
     assert reader.passages(0) == [("prompt", "ask"), ("response", "say")]
     assert reader.passages(2) == [("prompt", "why"), ("response", "so")]

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 from grpo_cli.errors import DataError
@@ -104,15 +103,11 @@ def test_a_document_names_the_list_of_its_rows_and_the_numbers_in_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["attempts.grading.score", "score", "reward"])
-def test_a_wrong_reward_gets_the_numbers_inside_of_records(name: str) -> None:
-    path = write("x.jsonl", attempts())
-    assert numbers(error_of(path)) == IN_ATTEMPTS
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_wrong_reward_gets_the_numbers_inside_of_records(suffix: str, name: str) -> None:
+    path = write(f"x.{suffix}", attempts())
+    error = error_of(path)
+    assert numbers(error) == IN_ATTEMPTS
+    assert "the file is one record" not in error.message
     assert numbers(error_of(path, group=["case_id"], reward=[name])) == IN_ATTEMPTS
     assert look(path, reward=["attempts[].grading.score"]).facts["groups"] == 4
-
-
-def test_a_wrong_reward_is_found_inside_of_parquet_as_well() -> None:
-    path = Path("x.parquet")
-    pl.DataFrame(attempts()).write_parquet(path)
-    assert numbers(error_of(path, group=["case_id"], reward=["score"])) == IN_ATTEMPTS
-    assert "the file is one record" not in error_of(path).message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -72,14 +73,13 @@ def test_objects_of_a_list_are_rollouts_and_their_record_is_the_group(records: P
 def test_replaced_advantages_are_verified(name: str, text: str, reward: str) -> None:
     once = Path(f"once_{name}")
     twice = Path(f"twice_{name}")
-    Path(name).write_text(text)
-    compute(name, reward=[reward], output=str(once))
+    compute(made(text, name), reward=[reward], output=str(once))
     compute(once, reward=[reward], method="dr-grpo", replace=True, output=str(twice))
     assert twice.read_bytes() != once.read_bytes()
     assert verify(twice, once, ["advantage"]).by == "bytes"
-    twice.write_text(twice.read_text().replace("0.75", "0.625"))
+    broken = made(twice.read_text().replace("0.75", "0.625"), str(twice))
     with pytest.raises(DataError):
-        verify(twice, once, ["advantage"])
+        verify(broken, once, ["advantage"])
 
 
 FULL = '{"q": "a", "rollouts": [{"r": 0}, {"r": 1}]}'
@@ -174,9 +174,8 @@ def test_parquet_and_arrow_get_a_list_for_each_record(suffix: str, records: Path
     path = write(f"a.{suffix}", before)
     out = Path(f"o.{suffix}")
     compute(path, reward=["rollouts[].r"], method="dr-grpo", output=str(out))
-    after = rows_of(out)
-    assert [row.pop("advantage") for row in after] == [[0.5, -0.5], [0.25, 0.25, -0.5], [], [-0.25, 0, 0.25]]
-    assert after == before
+    wanted = [[0.5, -0.5], [0.25, 0.25, -0.5], [], [-0.25, 0.0, 0.25]]
+    assert rows_of(out) == [{**row, "advantage": one} for row, one in zip(before, wanted, strict=True)]
     assert verify(out, path).added == ("advantage",)
 
 
@@ -306,16 +305,15 @@ def test_a_record_with_one_prompt_is_a_group_whatever_lists_it_has_beside(suffix
     assert groups(path) == 2
 
 
-@pytest.mark.parametrize(("name", "values"), [("env", ["x", "y"]), ("step", [7]), ("sample", [1, 2, 3])])
+@pytest.mark.parametrize(("name", "values"), [("env", '["x", "y"]'), ("step", "[7]"), ("sample", "[1, 2, 3]")])
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_columns_that_only_checks_read_may_have_lists_of_other_lengths(
-    suffix: str, name: str, values: list[Any]
-) -> None:
-    text = '{"prompt": ["a", "a", "b", "b"], "completions": ["w", "x", "y", "z"], "rewards": [1.0, 0.0, 0.0, 2.0]}'
-    path = write(f"a.{suffix}", [{name: values, **json.loads(text)}] * 2)
+def test_columns_that_only_checks_read_may_have_lists_of_other_lengths(suffix: str, name: str, values: str) -> None:
+    beside = f'"prompt": ["a", "a", "b", "b"], "completions": ["w", "x", "y", "z"], "{name}": {values}'
+    record = json.loads(f'{{{beside}, "rewards": [1.0, 0.0, 0.0, 2.0]}}')
+    path = write(f"a.{suffix}", [record, record])
     assert groups(path) == 4
-    with pytest.raises(DataError, match=f"{name} has . values?, rewards 4"):
-        look(path, group=["prompt", name])
+    said = refused(path, group=["prompt", name])
+    assert re.search(f"{name} has . values?, rewards 4", said)
 
 
 @pytest.mark.parametrize("beside", ['"uid": ["a", "b", "c", "d"]', '"instruction": "solve"'])
@@ -370,13 +368,14 @@ def test_lists_of_rewards_are_read_at_a_path_as_well() -> None:
 
 @pytest.mark.parametrize("preset", ["fireworks-igpo", "atropos-mt-grpo"])
 def test_turns_inside_of_records_get_the_credit_of_turns_that_are_rows(preset: str) -> None:
-    Path("nested.jsonl").write_text("""\
+    nested = made("""\
 {"uid": 0, "run": 0, "turns": [{"gain": 0.0, "outcome": 0.0}, {"gain": 0.7, "outcome": 0.0}, {"gain": 0.4, "outcome": 1.0}]}
 {"uid": 0, "run": 1, "turns": [{"gain": 0.4, "outcome": 0.0}, {"gain": 0.1, "outcome": 0.0}, {"gain": 0.8, "outcome": 0.0}]}
 {"uid": 1, "run": 2, "turns": [{"gain": 0.8, "outcome": 0.0}, {"gain": 0.5, "outcome": 0.0}]}
 {"uid": 1, "run": 3, "turns": [{"gain": 0.2, "outcome": 0.0}, {"gain": 0.9, "outcome": 1.0}]}
 """)
-    Path("flat.csv").write_text("""\
+    flat = made(
+        """\
 uid,run,gain,outcome
 0,0,0.0,0.0
 0,0,0.7,0.0
@@ -388,27 +387,29 @@ uid,run,gain,outcome
 1,2,0.5,0.0
 1,3,0.2,0.0
 1,3,0.9,1.0
-""")
+""",
+        "flat.csv",
+    )
     options: Any = {"preset": preset, "group": ["uid"], "rollout": "run"}
-    compute("nested.jsonl", reward=["turns[].gain", "turns[].outcome"], output="n.jsonl", **options)
-    compute("flat.csv", reward=["gain", "outcome"], output="f.csv", **options)
+    compute(nested, reward=["turns[].gain", "turns[].outcome"], output="n.jsonl", **options)
+    compute(flat, reward=["gain", "outcome"], output="f.csv", **options)
     wanted = [row["advantage"] for row in rows_of("f.csv")]
     assert [turn["advantage"] for row in rows_of("n.jsonl") for turn in row["turns"]] == wanted
     assert len({*wanted}) > 3
 
 
 def test_turns_compared_only_with_their_own_rollout_are_warned_about() -> None:
-    Path("a.jsonl").write_text("""\
+    path = made("""\
 {"uid": 0, "run": 0, "turns": [{"reward": 0.0}, {"reward": 0.7}, {"reward": 0.4}]}
 {"uid": 0, "run": 1, "turns": [{"reward": 0.4}, {"reward": 0.1}, {"reward": 0.8}]}
 {"uid": 1, "run": 2, "turns": [{"reward": 0.8}, {"reward": 0.5}, {"reward": 0.2}]}
 {"uid": 1, "run": 3, "turns": [{"reward": 0.2}, {"reward": 0.0}, {"reward": 0.7}]}
 """)
     plan = {"preset": "fireworks-igpo", "reward": ["turns[].reward"], "rollout": "run"}
-    assert look("a.jsonl", **plan).facts["warnings"] == [
+    assert look(path, **plan).facts["warnings"] == [
         "each group has the rows of one rollout (by run), compared only with each other: name the prompt with --group"
     ]
-    assert not look("a.jsonl", group=["uid"], **plan).facts["warnings"]
+    assert not look(path, group=["uid"], **plan).facts["warnings"]
 
 
 # --- texts in place of numbers ---------------------------------------------------------------------------------
@@ -436,8 +437,7 @@ def test_outcomes_in_objects_of_a_list_are_mapped() -> None:
 
 
 @pytest.mark.parametrize(
-    "command",
-    ["compute --explain", "inspect", "select --limit 1 -o o.jsonl", "export --to prompts --prompt uid -o o.jsonl"],
+    "command", ["inspect", "select --limit 1 -o o.jsonl", "export --to prompts --prompt uid -o o.jsonl"]
 )
 def test_every_command_says_what_texts_count_as(command: str) -> None:
     path = made("uid,result\n0,fail\n0,pass\n1,fail\n1,pass\n", "a.csv")
