@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_cli.engine.column_stats import FEW, SAMPLE, Numbers, few, over
+from grpo_cli.engine.column_stats import FEW, SAMPLE, Numbers, few
 
 VALUES = st.lists(st.sampled_from([0.0, -0.0, 1.0, 0.25, -7.0, math.nan, math.inf, -math.inf, None]), max_size=60)
 
@@ -48,9 +48,3 @@ def test_a_negative_zero_is_shown_as_zero() -> None:
     whole = Numbers.of(column)
     assert str(few(column)) == "([0.0], [2])"
     assert str([whole.least, whole.most]) == "[0.0, 0.0]"
-
-
-@given(rows=st.integers(0, 40), piece=st.integers(1, 7))
-def test_pieces_are_all_rows_once_in_order(rows: int, piece: int) -> None:
-    spans = over(lambda start, end: (start, end), rows, piece)
-    assert [at for start, end in spans for at in range(start, end)] == list(range(rows))

@@ -100,8 +100,8 @@ def test_a_row_that_is_neither_0_nor_1_keeps_its_reward_under_passk() -> None:
 
 
 def test_singletons_and_constant_groups_of_gdpo_get_exactly_0() -> None:
-    rewards = [0.1, 0.7, 0.3, 1.0, 0.2, 0.9, 0.35, 0.31, 0.8, 0.5, 0.5]
-    got = grpo_cli.advantages(frame(rewards, [*"aaabccdddee"]), method="gdpo").to_list()
+    rows = frame([0.1, 0.7, 0.3, 1.0, 0.2, 0.9, 0.35, 0.31, 0.8, 0.5, 0.5], [*"aaabccdddee"])
+    got = grpo_cli.advantages(rows, method="gdpo").to_list()
     assert got[3] == 0.0
     assert got[9:] == [0.0, 0.0]
 

@@ -314,22 +314,19 @@ def test_a_text_inside_of_an_object_that_is_no_prompt_stops_nothing() -> None:
     look(write("x.jsonl", rows))
 
 
-@pytest.mark.parametrize(
-    ("value", "suffix"),
-    [
-        ('{"input": []}', "parquet"),
-        ('{"input": [{"role": "user", "content": ""}], "model": "m"}', "json"),
-        ('{"input": null, "tools": []}', "jsonl"),
-        ("{}", "jsonl"),
-    ],
-)
-def test_a_prompt_that_is_empty_in_every_row_is_no_key(value: str, suffix: str) -> None:
-    params = json.loads(value)
-    rows = [
-        {"responses_create_params": params, "response": {"id": at}, "reward": at % 2, "of": {"a": at}}
-        for at in range(10)
-    ]
-    path = write(f"x.{suffix}", rows)
+EMPTY = """
+parquet {"input": []}
+json    {"input": [{"role": "user", "content": ""}], "model": "m"}
+jsonl   {"input": null, "tools": []}
+jsonl   {}
+"""
+
+
+@pytest.mark.parametrize("line", EMPTY.strip().splitlines())
+def test_a_prompt_that_is_empty_in_every_row_is_no_key(line: str) -> None:
+    suffix, value = line.split(maxsplit=1)
+    row = {"responses_create_params": json.loads(value), "response": {"id": "r"}}
+    path = write(f"x.{suffix}", [{**row, "reward": at % 2, "of": {"a": at}} for at in range(10)])
     said = refused(path)
     assert "responses_create_params is empty in all 10 rows: nothing distinguishes the prompts; " in said
     assert "; name the column of the prompt's id with --group; give --group-size N" in said

@@ -40,10 +40,8 @@ def test_a_missing_length_is_named_if_the_file_has_one() -> None:
 
 
 def test_a_schema_that_is_named_needs_no_column_of_logged_advantages() -> None:
-    table = pl.read_csv(
-        b"prompt,completion,step,acc,form\np,c,0,0.0,1.0\np,c,0,1.0,1.0\np,c,1,0.0,1.0\np,c,1,1.0,1.0\n"
-    )
-    table.write_ndjson("a.jsonl")
+    rows = pl.read_csv(b"prompt,completion,step,acc,form\np,c,0,0.0,1.0\np,c,0,1.0,1.0\np,c,1,0.0,1.0\np,c,1,1.0,1.0\n")
+    rows.write_ndjson("a.jsonl")
     found = look("a.jsonl", schema="trl", method="dr-grpo")
     assert found.scored.rows[".advantage"].to_list() == [-0.5, 0.5, -0.5, 0.5]
     assert found.narrow.reward_names == ("acc", "form")
@@ -270,9 +268,10 @@ def test_an_extra_column_is_complete(value: float | None, word: str) -> None:
 
 
 def test_an_extra_column_has_numbers() -> None:
+    data = frame([0.0, 1.0], length=["4", "long"])
     wrong = "frame row 2: length is 'long', expected a number; name a column of numbers; map=TEXT=NUMBER,"
     with pytest.raises(DataError, match=wrong):
-        grpo_cli.advantages(frame([0.0, 1.0], length=["4", "long"]), method="opo", length_column="length")
+        grpo_cli.advantages(data, method="opo", length_column="length")
 
 
 def test_length_column_equal_reads_no_column_of_that_name() -> None:
