@@ -10,9 +10,10 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+import polars as pl
 import pytest
 
-from tests.support.command import adv
+from tests.support.command import adv, ran
 from tests.support.goldens import HERE, TOLERANCE, same
 from tests.support.schema_files import lines
 
@@ -22,8 +23,7 @@ FROM_DUMPS = [name for name, case in CASES.items() if "dump" in case]
 
 
 def table(case: str) -> list[dict[str, Any]]:
-    columns = MARKED["tables"][CASES[case]["table"]]
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return pl.DataFrame(MARKED["tables"][CASES[case]["table"]]).to_dicts()
 
 
 # --- the files that the tools write: a line for each row -----------------------------------------------------------
@@ -92,13 +92,11 @@ STATUS = {"judge": "not-a-rollout", "error": "left-out"}
 
 def computed(path: Path, *options: str) -> list[dict[str, Any]]:
     """The rows of the output of `compute`, with facts."""
-    out = path.parent / "out.jsonl"
-    done = adv(f"compute {path} -o {out} --facts --quiet", *options)
+    done = adv(f"compute {path} -o - --facts --quiet", *options)
     assert done.status == 0
     assert done.err == ""
-    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     found = []
-    for row in rows:
+    for row in done.rows:
         value = row["advantage"]
         status = row["advantage_status"]
         if isinstance(value, list):  # a dump with lists of one has lists of one again
@@ -147,10 +145,8 @@ def test_a_plain_table_with_the_flags_gives_the_numbers_of_the_tool(case: str, t
 
 def test_on_tokens_the_rows_that_verl_masks_have_the_zeros_of_verl(tmp_path: Path) -> None:
     case = "verl.reinforce_plus_plus_baseline"
-    options = [*CASES[case]["args"], "--length-column", "length", "--masked-column", "marked", "--per-token"]
-    out = tmp_path / "out.jsonl"
-    done = adv("compute", str(lines(tmp_path / "table.jsonl", table(case))), "-o", str(out), "-g", "group", *options)
-    assert done.status == 0, done.err
-    found = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-    for row, wanted in zip(found, CASES[case]["advantages"], strict=True):
+    path = lines(tmp_path / "table.jsonl", table(case))
+    options = "-o - -g group --length-column length --masked-column marked --per-token"
+    done = ran(f"compute {path} {options}", *CASES[case]["args"])
+    for row, wanted in zip(done.rows, CASES[case]["advantages"], strict=True):
         assert row["advantage"] == pytest.approx([wanted] * row["length"], abs=TOLERANCE)

@@ -252,7 +252,6 @@ def test_a_larger_group_counts_more_in_the_band_as_in_the_mean() -> None:
 @pytest.mark.parametrize(
     ("column", "values"),
     [
-        ("truncated", [True, False, False, None]),
         ("finish_reason", ["length", "stop", "tool_calls", None]),
         ("stop_reason", ["max_tokens", "end_turn", "", None]),
         ("is_truncated", [1, 0, 0, None]),

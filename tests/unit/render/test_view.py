@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 import re
 import threading
@@ -370,14 +369,6 @@ def test_unscorable_rows_keep_their_place_in_the_worked_group() -> None:
 
 
 # --- methods -----------------------------------------------------------------------------------------------
-
-
-def test_all_methods_are_plain_data_with_their_flags() -> None:
-    for name in ESTIMATORS:
-        assert json.loads(json.dumps(methods.as_dict(name), allow_nan=False))["name"] == name
-    assert [need["flag"] for need in methods.as_dict("reinforce++")["needs"]] == ["--length-column"]
-    rloo = methods.as_dict("rloo")
-    assert rloo["scales"][0] == rloo["scale"] == "none"
 
 
 def test_every_parameter_and_flag_is_explained_in_80_columns() -> None:

@@ -38,10 +38,6 @@ def test_an_interval_is_students_with_imagined_prompts(imagined: Any, freedom: i
     assert found.high == pytest.approx(min(middle + half, 1.0), abs=1e-3)
 
 
-def test_one_prompt_has_no_interval() -> None:
-    assert estimate(np.array([0.5]), OF_RATE).low is None
-
-
 @pytest.mark.parametrize(("up", "down", "p"), [(0, 0, 1), (1, 0, 1), (5, 1, 7 / 32), (10, 3, 378 / 4096)])
 def test_one_rollout_a_prompt_is_mcnemars_test_the_binomial_of_changed_prompts(up: int, down: int, p: float) -> None:
     now = np.array([1.0] * up + [0.0] * down + [1.0])
