@@ -85,11 +85,7 @@ def test_lengths_that_are_all_equal_are_no_fact_of_an_inspection() -> None:
 
 def test_the_difficulty_counts_groups_by_their_solve_rate() -> None:
     found = seen("0 0 0 0, 1 1 1 1, 0 1 1 1, 0 0 0 1, 1 0 0 0, 1, 0 0 1 1, 1 1 1 1")["difficulty"]
-    assert found["groups"] == 7
-    assert found["never"] == 1
-    assert found["always"] == 2
-    assert found["alive"] == 4
-    assert found["useful"] == 4
+    assert {"groups": 7, "never": 1, "always": 2, "alive": 4, "useful": 4}.items() <= found.items()
     assert found["mean"] == pytest.approx((0 + 1 + 0.75 + 0.25 + 0.25 + 0.5 + 1) / 7)
     assert found["between"] == {"values": [0.25, 0.5, 0.75], "counts": [2, 1, 1]}
     assert seen("0 0 0 0 0 1, 1 1 1 1 0 1, 0 0 0 0 1")["difficulty"]["useful"] == 1
@@ -121,10 +117,7 @@ def test_rates_of_graded_rewards_have_a_bar_each_too_and_many_are_counted_in_ten
 
 def test_outside_0_to_1_the_solve_rate_is_scaled_from_the_worst_to_the_best_reward() -> None:
     found = seen("-1 1 1 1, -1 -1, 1 1")["difficulty"]
-    assert found["worst"] == -1
-    assert found["best"] == 1
-    assert found["never"] == 1
-    assert found["always"] == 1
+    assert {"worst": -1, "best": 1, "never": 1, "always": 1}.items() <= found.items()
     assert found["mean"] == pytest.approx(1.75 / 3)
 
 
