@@ -19,6 +19,7 @@ from fractions import Fraction
 from functools import wraps
 from itertools import chain, combinations
 from operator import mul
+from statistics import median_low
 from typing import TypeAlias
 
 from tests.support.battery import Row, Rows
@@ -443,12 +444,8 @@ def quantile(r: Values, _by: Divisor, *, level: float = 0.4) -> Values:
 @in_each_group("mc-grpo")
 def mc_grpo(r: Values, _by: Divisor, *, floor: float = 1e-3) -> Values:
     """Return x = (r - med)/(MAD + floor), lower medians; |x| > 1e-6: times n / number of such rows."""
-
-    def lower_median(xs: Values) -> float:
-        return sorted(xs)[(len(xs) - 1) // 2]
-
-    med = lower_median(r)
-    mad = lower_median([abs(x - med) for x in r])
+    med = median_low(r)
+    mad = median_low([abs(x - med) for x in r])
     scores = [divide(x - med, mad + floor) for x in r]
     far = sum(abs(x) > 1e-6 for x in scores)
     return [x * len(r) / far if abs(x) > 1e-6 else x for x in scores]
