@@ -29,7 +29,6 @@ from tests.support.drawn import drawn_for, examples
 from tests.support.jobs import of_plan
 from tests.support.oracles import ORACLES
 
-OWN_FORMULA = "(reward - mean) / (std + epsilon)"
 METHODS = [name for name in ESTIMATORS if name != "expression"]
 
 
@@ -136,7 +135,8 @@ def test_parameters_mean_what_the_oracle_means(case: str, data: st.DataObject) -
 @given(rows=rows_of())
 @examples(10)
 def test_a_formula_of_ones_own_gives_grpo(rows: list[Row]) -> None:
-    equals_oracle({"estimator.name": "expression", "estimator.sql": OWN_FORMULA}, ORACLES["grpo"], rows)
+    own = {"estimator.name": "expression", "estimator.sql": "(reward - mean) / (std + epsilon)"}
+    equals_oracle(own, ORACLES["grpo"], rows)
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if not ESTIMATORS[m].spans_batches])
