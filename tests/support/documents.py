@@ -134,10 +134,6 @@ def sections(parts: Mapping[str, str]) -> str:
     return "\n".join(f"## {title}\n\n{body}" for title, body in parts.items())
 
 
-def first_line(doc: str | None) -> str:
-    return (doc or "").strip().splitlines()[0]
-
-
 # --- the command line ----------------------------------------------------------------------------------------
 
 
@@ -322,8 +318,8 @@ def rooms() -> str:
     rows = []
     for name, below in RULES.items():
         home = PACKAGE / name / "__init__.py" if (PACKAGE / name).is_dir() else PACKAGE / f"{name}.py"
-        doc = first_line(ast.get_docstring(ast.parse(home.read_text(encoding="utf-8"))))
-        rows.append([code(name), doc, ", ".join(below.split()) or "nothing"])
+        doc = ast.get_docstring(ast.parse(home.read_text(encoding="utf-8"))) or ""
+        rows.append([code(name), doc.splitlines()[0], ", ".join(below.split()) or "nothing"])
     return table("room | what it is for | imports from", rows)
 
 
