@@ -1,112 +1,186 @@
-"""What the formulas of the frameworks give on groups of every odd kind.
+"""Formulas of the frameworks in plain Python, on groups of every odd kind.
 
 The golden tables have every preset on singletons, constant groups and missing rewards, but for some that are here. What is
 more: rewards that are missing in a singleton, batches of a few rows, and everything at once, for a preset of each rule.
-The numbers are those of plain Python loops over each formula.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
+from itertools import chain
 from typing import Any, TypeAlias
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import score
 from grpo_cli.errors import UsageError
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.render import plan_text
-from tests.support.battery import Row, advantages, narrow
+from tests.support.battery import Row, narrow
+from tests.support.drawn import examples
 from tests.support.jobs import near, of_plan
 from tests.support.oracles import ORACLES
 
 NAN = math.nan
 Values: TypeAlias = "list[float]"
+Groups: TypeAlias = "list[list[float]]"
+Formula: TypeAlias = "Callable[[Groups, Groups], Groups]"
+# In binary fractions most sums are exact: a constant group has no spread that is only rounding.
+REWARDS = st.sampled_from([None, -2.0, -0.5, 0.0, 0.0, 0.25, 1.0, 1.0, 3.0])
+ROWS = st.lists(st.tuples(REWARDS, st.integers(1, 6)), min_size=1, max_size=5)
+GROUPS = st.lists(ROWS, min_size=1, max_size=5)
 
-# Groups of rewards; "-" is a missing one, and each row has as many tokens as its number in the batch.
-WHOLE = "0 1 3, -2 0.25 0 0.25, 1 1"
-SINGLE = "0 1 3, 2, 1 1, -0.5 0.25"
-GAP = "0 1 -, 3 0, -0.5 -0.5"
-LONE_GAP = "0 0.25 1 1, -, -2 3"
-LOST = ("nan nan nan, nan nan, nan nan", "nan nan nan nan, nan, nan nan")
-# What the arithmetic of the frameworks gives each of these batches. Here are those presets whose golden tables lack singletons
-# or missing rewards, and one of each rule for both at once.
-BATCHES = (WHOLE, SINGLE, GAP, LONE_GAP)
-FORMULAS: dict[str, tuple[str, ...]] = {
-    # r - mean; a group of one keeps its reward.
-    "verl-agent-gigpo-episode": (
-        "-1.333333333 -0.3333333333 1.666666667, -1.625 0.625 0.375 0.625, 0 0",
-        "-1.333333333 -0.3333333333 1.666666667, 2, 0 0, -0.375 0.375",
-        "nan nan nan, 1.5 -1.5, 0 0",
-        "-0.5625 -0.3125 0.4375 0.4375, nan, -2.5 2.5",
-    ),
-    # r - mean; a group of one gets 0.
-    "verl-agent-gigpo-step": (
-        "-1.333333333 -0.3333333333 1.666666667, -1.625 0.625 0.375 0.625, 0 0",
-        "-1.333333333 -0.3333333333 1.666666667, 0, 0 0, -0.375 0.375",
-        "nan nan nan, 1.5 -1.5, 0 0",
-        "-0.5625 -0.3125 0.4375 0.4375, nan, -2.5 2.5",
-    ),
-    # (r - mean)/(std + 1e-6), standardised over the tokens of the batch; a group of one is NaN, and so is its batch.
-    "roll-grpo-whitened --clip -1:1": (
-        "-1 -0.521242268 1, -1 0.736455334 0.3720310025 0.736455334, -0.1746054949 -0.1746054949",
-        "nan nan nan, nan, nan nan, nan nan",
-        *LOST,
-    ),
-    # (r - mean)/(std of the rewards of the batch + 1e-6)
-    "roll-reinforce-group-batch": (
-        "-1.012434427 -0.2531086067 1.265543033, -1.233904458 0.4745786375 0.2847471825 0.4745786375, 0 0",
-        "-1.188859127 -0.2972147817 1.486073908, 0, 0 0, -0.3343666294 0.3343666294",
-        *LOST,
-    ),
-    # (r - mean)/(std + 1e-6) where the std is above 1e-6, else 0: that of a missing reward is not.
-    "roll-agentic-reward-norm": (
-        "-0.8728709895 -0.2182177474 1.091088737, -1.491200902 0.5735388084 0.344123285 0.5735388084, 0 0",
-        "-0.8728709895 -0.2182177474 1.091088737, 0, 0 0, -0.7071054479 0.7071054479",
-        "0 0 0, 0.7071064479 -0.7071064479, 0 0",
-        "-1.091408195 -0.6063378861 0.8488730406 0.8488730406, 0, -0.7071065812 0.7071065812",
-    ),
-    # x = r - mean of the others, over sqrt(sum x**2/(n - 1)) + 1e-5; a group of one is r/(1 + 1e-5).
-    "areal-202605-loo": (
-        "-0.8728677514 -0.2182169379 1.091084689, -1.491192007 0.5735353873 0.3441212324 0.5735353873, 0 0",
-        "-0.8728677514 -0.2182169379 1.091084689, 1.99998, 0 0, -0.7071001146 0.7071001146",
-        "nan nan nan, 0.7071051145 -0.7071051145, 0 0",
-        "-1.091394431 -0.6063302392 0.8488623349 0.8488623349, nan, -0.7071057812 0.7071057812",
-    ),
-    # (r - mean)/(std + 1e-8) with ddof 0; a group of one gets 0.
-    "areal-reward-normalization": (
-        "-1.069044959 -0.2672612398 1.336306199, -1.721892046 0.6622661715 0.3973597029 0.6622661715, 0 0",
-        "-1.069044959 -0.2672612398 1.336306199, 0, 0 0, -0.9999999733 0.9999999733",
-        "nan nan nan, 0.9999999933 -0.9999999933, 0 0",
-        "-1.260252047 -0.7001400263 0.9801960369 0.9801960369, nan, -0.999999996 0.999999996",
-    ),
-    # 10 (r - 0.5) within -20 to 20, against the others, standardised over the tokens with epsilon 1e-5.
-    "areal-202605-gsm8k-rloo": (
-        "-2.265718076 -0.4839397832 2.188727656, -2.166730393 0.604924729 0.2089739973 0.604924729, -0.1869767344 -0.1869767344",
-        "-2.221507628 -0.5893795749 1.858812505, 1.314769821, -0.3173582326 -0.3173582326, -1.133422259 0.4987057941",
-        *LOST,
-    ),
-    # Against the others, over their std + 1e-6 where that is above 0; standardised over the rows without an epsilon.
-    "nemo-rl-gdpo": (
-        "-0.02795646931 0.1935114513 0.9022083715, -2.583091216 0.3647907997 0.3101361669 0.3647907997, 0.237805048 0.237805048",
-        "-1.118340028 -0.3195256052 2.236679011, -0.1597626755, -0.1597626755 -0.1597626755, -0.6681254446 0.3486000935",
-        *LOST,
-    ),
-    # r - mean of x = r - mean r * 0.25 length/longest of the group
-    "prime-rl-grpo-length-penalty": (
-        "-1.222222222 -0.3333333333 1.555555556, -1.645089286 0.6183035714 0.3816964286 0.6450892857, 0.01388888889 -0.01388888889",
-        "-1.222222222 -0.3333333333 1.555555556, 0, 0.02083333333 -0.02083333333, -0.376953125 0.376953125",
-        "nan nan nan, 1.5375 -1.5375, -0.008928571429 0.008928571429",
-        "-0.509765625 -0.294921875 0.419921875 0.384765625, nan, -2.491071429 2.491071429",
-    ),
-    # As the whitened GRPO of roll; a group of one is r/(1 + 1e-6).
-    "gdpo-repo-verl": (
-        "-1.561152587 -0.521242268 1.558578371, -2.54336365 0.736455334 0.3720310025 0.736455334, -0.1746054949 -0.1746054949",
-        "-1.390058955 -0.611802757 0.9447096388, 2.025227113, -0.3523840243 -0.3523840243, -1.192995759 0.4882277102",
-        *LOST,
-    ),
+
+# --- the frameworks' arithmetic; a missing reward is NaN and spreads as it will ------------------------------
+
+
+def mean(r: Values) -> float:
+    return sum(r) / len(r)
+
+
+def std(r: Values, ddof: int = 1) -> float:
+    squares = sum((x - mean(r)) ** 2 for x in r)
+    return math.sqrt(squares / (len(r) - ddof)) if len(r) > ddof else NAN
+
+
+def centred(r: Values) -> Values:
+    return [x - mean(r) for x in r]
+
+
+def group_norm(r: Values, ddof: int = 1, epsilon: float = 1e-6) -> Values:
+    below = std(r, ddof) + epsilon
+    return [x / below for x in centred(r)]
+
+
+def others(r: Values) -> Values:
+    return [x - (sum(r) - x) / (len(r) - 1) for x in r]
+
+
+def unless_singleton(formula: Callable[[Values], Values], lone: Callable[[float], float]) -> Formula:
+    """Group by group; a group of one has a rule of its own."""
+    return lambda groups, _: [[lone(r[0])] if len(r) == 1 else formula(r) for r in groups]
+
+
+def measured_against_zero(x: float) -> float:
+    return x / (1 + 1e-6)
+
+
+def kept(x: float) -> float:
+    return x
+
+
+def nothing(x: float) -> float:
+    return 0.0 * x
+
+
+def not_a_number(_: float) -> float:
+    return NAN
+
+
+def of_batch(groups: Groups, values: Values) -> Groups:
+    """A value for each row of the batch, group by group."""
+    left = iter(values)
+    return [[next(left) for _ in group] for group in groups]
+
+
+def whitened(before: Formula, inside: float = 1e-8, epsilon: float = 0.0) -> Formula:
+    """Then standardised, each row counting as often as its response has tokens."""
+
+    def whiten(groups: Groups, lengths: Groups) -> Groups:
+        values = [*chain(*before(groups, lengths))]
+        tokens = list[float]()
+        for x, n in zip(values, chain(*lengths), strict=True):
+            tokens += [x] * int(n)
+        below = math.sqrt(std(tokens) ** 2 + inside) + epsilon
+        middle = mean(tokens)
+        return of_batch(groups, [(x - middle) / below if x != middle else 0.0 for x in values])
+
+    return whiten
+
+
+def clipped(before: Formula, bound: float) -> Formula:
+    def clip(x: float) -> float:
+        return x if math.isnan(x) else max(-bound, min(bound, x))
+
+    return lambda groups, lengths: [list(map(clip, group)) for group in before(groups, lengths)]
+
+
+def centred_over_batch_std(groups: Groups, _: Groups) -> Groups:
+    below = std([*chain(*groups)]) + 1e-6
+    return [[x / below for x in centred(r)] for r in groups]
+
+
+def only_wide(r: Values) -> Values:
+    """Divided by a std above 1e-6, else 0."""
+    sd = std(r)
+    return [x / (sd + 1e-6) if sd > 1e-6 else 0.0 for x in centred(r)]
+
+
+def root_of_squares(values: Values) -> float:
+    """The std about the mean that was subtracted."""
+    squares = sum(x**2 for x in values)
+    return math.sqrt(squares / (len(values) - 1)) + 1e-5
+
+
+def areal_others(r: Values) -> Values:
+    left = others(r)
+    return [x / root_of_squares(left) for x in left]
+
+
+def scaled(before: Formula) -> Formula:
+    """On rewards as the recipes scale and clip them, and standardised once more over the tokens."""
+
+    def shaped(x: float) -> float:
+        return x if math.isnan(x) else max(-20.0, min(20.0, 10 * (x - 0.5)))
+
+    return whitened(lambda g, n: before([list(map(shaped, r)) for r in g], n), inside=0.0, epsilon=1e-5)
+
+
+def nemo(r: Values) -> Values:
+    """Against the others, divided by their std where that is above 0."""
+
+    def advantage(at: int) -> float:
+        rest = r[:at] + r[at + 1 :]
+        sd = std(rest) if len(rest) > 1 else 0.0
+        above = r[at] - mean(rest)
+        return above / (sd + 1e-6) if sd > 0 else above
+
+    return list(map(advantage, range(len(r))))
+
+
+def by_rows(before: Formula) -> Formula:
+    """Standardised over rows without any epsilon."""
+    whole = whitened(before, inside=0.0)
+    return lambda groups, _: whole(groups, [[1.0] * len(r) for r in groups])
+
+
+def penalised(r: Values, lengths: Values) -> Values:
+    longest = max(1, *lengths)
+    return centred([x - mean(r) * 0.25 * own / longest for x, own in zip(r, lengths, strict=True)])
+
+
+def prime_length(groups: Groups, lengths: Groups) -> Groups:
+    return [[nothing(*r)] if len(r) == 1 else penalised(r, n) for r, n in zip(groups, lengths, strict=True)]
+
+
+# Those whose golden tables lack singletons or missing rewards, and one of each rule for both at once.
+FORMULAS: dict[str, Formula] = {
+    "verl-agent-gigpo-episode": unless_singleton(centred, kept),
+    "verl-agent-gigpo-step": unless_singleton(centred, nothing),
+    "roll-grpo-whitened --clip -1:1": clipped(whitened(unless_singleton(group_norm, not_a_number)), 1.0),
+    "roll-reinforce-group-batch": centred_over_batch_std,
+    "roll-agentic-reward-norm": unless_singleton(only_wide, lambda _: 0.0),
+    "areal-202605-loo": unless_singleton(areal_others, lambda x: x / (1 + 1e-5)),
+    "areal-reward-normalization": unless_singleton(lambda r: group_norm(r, ddof=0, epsilon=1e-8), nothing),
+    "areal-202605-gsm8k-rloo": scaled(unless_singleton(others, kept)),
+    "nemo-rl-gdpo": by_rows(unless_singleton(nemo, nothing)),
+    "prime-rl-grpo-length-penalty": prime_length,
+    "gdpo-repo-verl": whitened(unless_singleton(group_norm, measured_against_zero)),
 }
 
 
@@ -117,34 +191,42 @@ def plan(command: str) -> Plan:
     return plan_of({"preset": name, **dict(zip(flags[::2], flags[1::2], strict=True))})
 
 
+def computed(command: str, groups: list[list[tuple[float | None, int]]]) -> list[float | None]:
+    made = plan(command)
+    rows = []
+    for k, group in enumerate(groups):
+        for reward, length in group:
+            rows.append(Row(group=f"q{k}", reward=0.0, rewards=(reward,), length=length))
+    table = narrow(rows).drop({"rollout", "role"} - {*made.needs})
+    return score(made, table).frame[".advantage"].to_list()
+
+
 @pytest.mark.parametrize("command", FORMULAS)
-def test_a_preset_is_the_formula_on_singletons_constant_groups_and_missing_rewards(command: str) -> None:
-    for batch, wanted in zip(BATCHES, FORMULAS[command], strict=True):
-        rows = list[Row]()
-        for group in batch.split(", "):
-            for text in group.split():
-                reward = None if text == "-" else float(text)
-                rows.append(Row(group, 0.0, rewards=(reward,), length=len(rows) + 1))
-        table = narrow(rows).drop({"rollout", "role"} - {*plan(command).needs})
-        got = score(plan(command), table).frame[".advantage"].to_list()
-        numbers = [*map(float, wanted.replace(",", "").split())]
-        assert got == pytest.approx(numbers, rel=1e-9, abs=1e-9, nan_ok=True)
+@given(groups=GROUPS)
+@examples(12)
+def test_a_preset_is_the_formula_on_singletons_constant_groups_and_missing_rewards(
+    command: str, groups: list[list[tuple[float | None, int]]]
+) -> None:
+    assume(sum(map(len, groups)) > 1)  # of a single row no framework has a std of the batch
+    rewards = [[NAN if reward is None else reward for reward, _ in group] for group in groups]
+    lengths = [[float(length) for _, length in group] for group in groups]
+    wanted = [*chain(*FORMULAS[command](rewards, lengths))]
+    assert computed(command, groups) == pytest.approx(wanted, rel=1e-9, abs=1e-7, nan_ok=True), wanted
 
 
 def test_bnpo_of_groups_of_one_rate_is_nan() -> None:
     # Of three times 0.2 a sum leaves a spread.
-    group = [-6.0, -6.0, -6.0, 0.0, 0.0]
-    made = plan_of({"preset": "bnpo-repo-bnpo", "param": ["min=-6", "max=6"]})
-    assert of_plan(made, group, group, group) == pytest.approx([NAN] * 15, nan_ok=True)
+    groups = [[-6.0, -6.0, -6.0, 0.0, 0.0]] * 3
+    got = of_plan(plan_of({"preset": "bnpo-repo-bnpo", "param": ["min=-6", "max=6"]}), *groups)
+    assert got == pytest.approx([NAN] * 15, nan_ok=True)
 
 
 def test_bnpo_of_solve_rates_that_hardly_differ_is_a_number() -> None:
     # alpha and beta are of the order of 1e8: their Beta function is far below the smallest float.
-    rewards = [0.5, 0.5, 0.5, 0.50001, 0.5, 0.50002, 0.5, 0.50003]
-    rows = [Row(group, reward) for group, reward in zip("aabbccdd", rewards, strict=True)]
-    wanted = ORACLES["bnpo"](rows)
-    got = advantages(rows, {"estimator.name": "bnpo"})
-    assert math.isfinite(sum(wanted))
+    groups = [[0.5, 0.5 + k * 1e-5] for k in range(4)]
+    got = of_plan(plan("bnpo-repo-bnpo"), *groups)
+    wanted = ORACLES["bnpo"]([Row(group=f"{k}", reward=r) for k, group in enumerate(groups) for r in group])
+    assert all(math.isfinite(value) for value in wanted)
     assert got == pytest.approx(wanted, rel=1e-4, abs=1e-9)
 
 
@@ -153,22 +235,21 @@ def test_bnpo_of_solve_rates_that_hardly_differ_is_a_number() -> None:
 
 def advantages_of_runs(made: Plan) -> list[float | None]:
     """Runs x (rewards 0 and 4), y (1) and z (3) of one prompt."""
-    runs = zip("xyxz", (0.0, 1.0, 4.0, 3.0), strict=True)
-    rows = [Row("q", reward, rollout=run) for run, reward in runs]
-    scored = score(made, narrow(rows).drop("role"))
-    return scored.frame[".advantage"].to_list()
+    runs = [("x", 0.0), ("y", 1.0), ("x", 4.0), ("z", 3.0)]
+    rows = [Row(group="q", rollout=run, reward=reward) for run, reward in runs]
+    return score(made, narrow(rows).drop("role")).frame[".advantage"].to_list()
 
 
 @pytest.mark.parametrize(
-    ("name", "take", "wanted"),
+    ("name", "of_x", "wanted"),
     [
-        ("verl-agent-mas-gigpo-episode", "first", [-4 / 3, -1 / 3, -4 / 3, 5 / 3]),
-        ("drmas-rloo", "first", [-2.0, -0.5, -2.0, 2.5]),
-        ("drmas-grpo", "mean", [0.0, -0.999999, 0.0, 0.999999]),
+        ("verl-agent-mas-gigpo-episode", 0.0, [-4 / 3, -1 / 3, -4 / 3, 5 / 3]),
+        ("drmas-rloo", 0.0, [-2.0, -0.5, -2.0, 2.5]),
+        ("drmas-grpo", 2.0, [0.0, -1 / (1 + 1e-6), 0.0, 1 / (1 + 1e-6)]),
     ],
 )
-def test_a_run_counts_once_by_its_first_row_or_by_the_mean(name: str, take: str, wanted: list[float]) -> None:
-    assert plan(name).unit.take == take
+def test_a_run_counts_once_by_its_first_row_or_by_the_mean(name: str, of_x: float, wanted: list[float]) -> None:
+    assert {"first": 0.0, "mean": 2.0}[plan(name).unit.take] == of_x
     assert advantages_of_runs(plan(name)) == pytest.approx(wanted)
 
 
@@ -200,19 +281,20 @@ def test_what_is_divided_by_a_std_that_is_not_above_the_least_is_zero(settings: 
 
 def test_rows_that_are_left_out_stay_null_where_a_group_gets_zero() -> None:
     made = Plan.of({"rewards.missing": "exclude", "divisor.least": 1.0})
-    *first, below, above = of_plan(made, [1.0, None, 1.5], [0.0, 8.0])
-    assert first == [0.0, None, 0.0]
-    assert above == pytest.approx(4 / (math.sqrt(32) + 1e-6))
-    assert below == pytest.approx(-4 / (math.sqrt(32) + 1e-6))
+    got = of_plan(made, [1.0, None, 1.5], [0.0, 8.0])
+    assert got[:3] == [0.0, None, 0.0]
+    assert got[3:] == near([-4 / (math.sqrt(32) + 1e-6), 4 / (math.sqrt(32) + 1e-6)])
 
 
 def test_the_least_std_is_said_and_cannot_be_negative() -> None:
-    assert "A = 0 where that std is NaN or <= 1e-06" in plan_text.describe(Plan.of({"divisor.least": 1e-6}))
-    undivided = Plan.of({"divisor.least": 1e-6, "divisor.level": "none"})
-    assert plan_text.describe(undivided)[-1] == "without effect: divisor.least 1e-06"
-    (divided,) = plan_text.missing(plan("roll-agentic-reward-norm"))
-    assert divided == "a row without a finite reward makes its group 0"
-    (plain,) = plan_text.missing(plan("roll-agentic-reward-norm --scale none"))
-    assert plain == "a row without a finite reward makes its group NaN"
+    facts = dict(plan_text.parts(Plan.of({"divisor.least": 1e-6})))
+    assert "A = 0 where that std is NaN or <= 1e-06" in facts["divisor"]
+    assert dict(plan_text.parts(Plan.of({"divisor.least": 1e-6, "divisor.level": "none"})))["not used"] == [
+        "without effect: divisor.least 1e-06"
+    ]
+    assert plan_text.missing(plan("roll-agentic-reward-norm")) == ["a row without a finite reward makes its group 0"]
+    assert plan_text.missing(plan("roll-agentic-reward-norm --scale none")) == [
+        "a row without a finite reward makes its group NaN"
+    ]
     with pytest.raises(UsageError, match=r"divisor\.least cannot be negative"):
         Plan.of({"divisor.least": -1.0})
