@@ -25,19 +25,20 @@ plan.divisor.epsilon = 1e-4
 """
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ('formula = "x"', "formula"),
-        ("source.comit = 'x'", "comit"),
-        ("inherits = 'bas'", "base"),
-        ("inherits = 'other'", "inherits from itself"),
-        ("inherits = 'a'\n[a]\ninherits = 'b'\n[b]\ninherits = 'a'", "the preset a inherits from itself"),
-        ("inherits = 'a'\n[a]\ninherits = 3", "inherits of the preset a cannot be 3"),
-        ("inherits = 'a'\n[a]\nplan = 3", "plan of the preset a cannot be 3"),
-    ],
-)
-def test_an_entry_that_means_nothing_is_refused(more: str, said: str) -> None:
+MEANINGLESS = """
+formula = "x"                                            | formula
+source.comit = 'x'                                       | comit
+inherits = 'bas'                                         | base
+inherits = 'other'                                       | inherits from itself
+inherits = 'a'; [a]; inherits = 'b'; [b]; inherits = 'a' | the preset a inherits from itself
+inherits = 'a'; [a]; inherits = 3                        | inherits of the preset a cannot be 3
+inherits = 'a'; [a]; plan = 3                            | plan of the preset a cannot be 3
+"""
+
+
+@pytest.mark.parametrize("line", MEANINGLESS.strip().splitlines())
+def test_an_entry_that_means_nothing_is_refused(line: str) -> None:
+    more, _, said = line.replace("; ", "\n").partition(" | ")
     with pytest.raises((UnknownName, UsageError), match=said):
         parsed(f"{ENTRY}[other]\nframework = 'F'\nestimator = 'G'\n{more}\n")
 

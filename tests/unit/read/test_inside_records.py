@@ -186,19 +186,14 @@ def test_a_path_into_a_table_without_lists_is_refused_in_one_line() -> None:
     assert "parquet has no a[].b[] that can be read" in refused("a.parquet", reward=["a[].b[].r"])
 
 
-@pytest.mark.parametrize(
-    ("rewards", "kind", "message"),
-    [
-        ("rollouts[].x", DataError, "a.jsonl: no column 'x'"),
-        ("none[].x", DataError, r"there is nothing at none\[\]"),
-        ("rollouts[]", UsageError, r"names the objects of a list; name a field, as rollouts\[\]\.reward"),
-        ("rollouts[].r other[].r", UsageError, r"must be in one object, not in rollouts\[\] and other\[\]"),
-        ("rollouts[].text", DataError, "a.jsonl:1: text is 'x', expected a number"),
-    ],
-)
-def test_a_path_that_leads_nowhere_says_so(rewards: str, kind: type[Exception], message: str, records: Path) -> None:
-    with pytest.raises(kind, match=message):
-        look(records, reward=rewards.split())
+def test_a_path_that_leads_nowhere_says_so(records: Path) -> None:
+    assert "a.jsonl: no column 'x'" in refused(records, reward=["rollouts[].x"])
+    assert "there is nothing at none[]" in refused(records, reward=["none[].x"])
+    assert "a.jsonl:1: text is 'x', expected a number" in refused(records, reward=["rollouts[].text"])
+    with pytest.raises(UsageError, match=r"names the objects of a list; name a field, as rollouts\[\]\.reward"):
+        look(records, reward=["rollouts[]"])
+    with pytest.raises(UsageError, match=r"must be in one object, not in rollouts\[\] and other\[\]"):
+        look(records, reward=["rollouts[].r", "other[].r"])
 
 
 def test_select_drops_objects_and_keeps_the_rest(records: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import polars as pl
 import pytest
 from hypothesis import given
@@ -49,18 +51,19 @@ def test_what_all_share_is_whole_words() -> None:
     assert shared(["same", "same"]) == ("", "")
 
 
-@pytest.mark.parametrize(
-    ("key", "text"),
-    [
-        ("<|im_start|>user\nWhat is it?<|im_end|>\n<|im_start|>assistant\n", "What is it?"),
-        ("<s>[INST] What is it? [/INST]", "What is it?"),
-        ('[{"content":"What is it?","role":"user"}]', "What is it?"),
-        ('{"a":1}', '{"a":1}'),
-        ("two\nlines\x1b[31m", "two lines\\x1b[31m"),
-    ],
-)
-def test_a_key_is_shown_without_the_marks_of_a_template(key: str, text: str) -> None:
-    assert plain(key) == text
+KEYS = r"""
+"<|im_start|>user\nWhat is it?<|im_end|>\n<|im_start|>assistant\n" => What is it?
+"<s>[INST] What is it? [/INST]" => What is it?
+"[{\"content\":\"What is it?\",\"role\":\"user\"}]" => What is it?
+"{\"a\":1}" => {"a":1}
+"two\nlines\u001b[31m" => two lines\x1b[31m
+"""
+
+
+@pytest.mark.parametrize("line", KEYS.strip().splitlines())
+def test_a_key_is_shown_without_the_marks_of_a_template(line: str) -> None:
+    key, _, text = line.partition(" => ")
+    assert plain(json.loads(key)) == text
 
 
 def narrow_of(keys: list[str]) -> Narrow:
