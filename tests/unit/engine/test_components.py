@@ -62,7 +62,10 @@ COMPONENTS_OF_A_ROW = st.tuples(*[st.sampled_from([None, 0.0, 0.1, 0.7, 1.3])] *
 WEIGHTS = st.tuples(*[st.sampled_from([1.0, 0.5, 0.1, -0.3])] * 4)
 
 
-@given(rows=st.lists(COMPONENTS_OF_A_ROW, min_size=1, max_size=6), weights=WEIGHTS, order=st.permutations(range(4)))
+ROWS = st.lists(COMPONENTS_OF_A_ROW, min_size=1, max_size=6)
+
+
+@given(rows=ROWS, weights=WEIGHTS, order=st.permutations(range(4)))
 def test_advantages_do_not_depend_on_the_order_of_components(rows: Any, weights: Any, order: list[int]) -> None:
     def normalized(order: Sequence[int]) -> list[float | None]:
         turned = [tuple(row[k] for k in order) for row in rows]
@@ -71,3 +74,11 @@ def test_advantages_do_not_depend_on_the_order_of_components(rows: Any, weights:
         return scored(turned, settings).rows[".advantage"].to_list()
 
     assert normalized(order) == normalized(range(4))
+
+
+@given(rows=ROWS, weights=WEIGHTS)
+def test_the_reward_is_the_exact_sum_of_the_weighted_components(rows: Any, weights: Any) -> None:
+    found = scored(rows, {"rewards.weights": weights, "rewards.missing": "exclude"}).rows[".reward"]
+    for row, reward in zip(rows, found, strict=True):
+        known = [weight * x for weight, x in zip(weights, row, strict=True) if x is not None]
+        assert reward == (math.fsum(known) if known else None)

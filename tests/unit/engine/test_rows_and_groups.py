@@ -18,7 +18,7 @@ from grpo_cli.engine import column_stats
 from grpo_cli.engine.column_stats import PIECE
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.frames import FEW_ROWS, Frames
-from grpo_cli.engine.group_stats import Segments, base_quantities
+from grpo_cli.engine.group_stats import Segments, base_quantities, group_extremes, group_means
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import presets
 from grpo_cli.engine.score import OF_GROUPS, OF_ROWS, Scored, score
@@ -178,9 +178,14 @@ def test_contiguous_groups_of_one_size_have_the_bits_of_a_plain_loop(
     chunks = pl.Series(rewards[:77]).append(pl.Series(rewards[77:]))
     found = base_quantities(codes, chunks, len(sizes))
     lines = np.column_stack([found[name] for name in ("min", "max", "mean_d", "squares")])
+    low, high = group_extremes(codes, rewards, len(sizes))
+    means = group_means(codes, rewards, len(sizes))
     for code, line in enumerate(lines):
         wanted = plain_quantities(rewards[codes == code].tolist())
         assert line.tobytes() == np.array(wanted).tobytes()
+        least, most, away, _ = wanted
+        shown = [low[code], high[code], means[code]]
+        assert np.array_equal(shown, [least, most, least + away], equal_nan=True)
 
 
 def plain_quantities(rewards: list[float]) -> list[float]:

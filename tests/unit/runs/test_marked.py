@@ -63,12 +63,15 @@ def test_a_group_of_rows_that_are_left_out_has_no_mean_and_no_std() -> None:
     """A NaN beside the empty mean would make every later average of the column NaN."""
     written("rows.csv", "prompt_id,reward,bad\na,1,true\na,0,true\nb,1,\n")
     done = ran("compute rows.csv -o - --facts --left-out-column bad")
-    assert done.out == """\
+    assert (
+        done.out
+        == """\
 prompt_id,reward,bad,advantage,advantage_mean,advantage_std,advantage_size,advantage_status
 a,1,true,,,,0,left-out
 a,0,true,,,,0,left-out
 b,1,,0.0,1.0,0.0,1,singleton
 """
+    )
 
 
 def test_a_judge_beside_the_solver_is_no_rollout() -> None:
