@@ -248,14 +248,6 @@ def test_work_ahead_keeps_the_order_and_gives_errors_in_their_place() -> None:
 # --- the pieces of the fast weave ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("few", [0, 1000])
-def test_two_gaps_of_each_row_are_filled_one_by_one_and_all_at_once(few: int) -> None:
-    first = np.arange(3) * 6
-    texts: list[slices.Text] = [["<", pl.Series(["x", "y", "z"])], []]
-    gaps = [(first + 1, first + 2), (first + 4, first + 6)]
-    assert b"".join(slices.filled(b"a-bc--" * 3 + b"end", gaps, texts, few)) == b"a<xbca<ybca<zbcend"
-
-
 ROW = b'{"r":1,"t":"ab"}\n'
 
 
