@@ -1,4 +1,4 @@
-"""Work on blocks of a file on all cores, with the results in order and only a few of them in memory."""
+"""Work on blocks of a file on up to four cores, with the results in order and only a few of them in memory."""
 
 from __future__ import annotations
 

@@ -104,8 +104,9 @@ def candidates(said: Said, roles: Collection[str], components: int, tool: str = 
 def plainness(one: Candidate, tool: str = "") -> tuple[Any, ...]:
     """Sort formulas that the rows cannot tell apart.
 
-    First comes the claimed one, then one without a factor, the user's own preset, a preset of the tool that wrote the file, a method with
-    its default options, a formula without steps before and after the divisor, and a preset, the one with the fewest steps first.
+    First comes the claimed one, then one without a constant divisor or a factor, the user's own preset, a preset of the tool that wrote the
+    file, a method with its default options, a formula without steps before and after the divisor, and a preset, the one with the fewest
+    steps first; then the first in the table of methods, and the std of the rewards before that of the residuals.
     """
     plan, methods, plain = one.plan, list(ESTIMATORS), plain_method(one.plan)
     steps = len(plan.shape) + len(plan.post) + (plan.rewards.combine != "sum") + (plan.weight.by != "none")

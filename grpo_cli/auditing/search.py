@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -41,8 +41,21 @@ LAST_BITS = 0.25
 VALUES = 4  # distinct values that are needed to recognise rounding
 
 
-def search(narrow: Narrow, logged: Vector, said: Said) -> tuple[list[Fit], Log, Sequence[Candidate]]:
-    """The fits, best first, the log as it was read, and the formulas that were tried on it.
+class Found(NamedTuple):
+    """The fits, best first, the log as it was read, and the formulas that were tried on it."""
+
+    fits: list[Fit]
+    log: Log
+    tried: Sequence[Candidate]
+
+    @property
+    def missed(self) -> int:
+        """How many rows differ from the best."""
+        return self.fits[0].mismatched
+
+
+def search(narrow: Narrow, logged: Vector, said: Said) -> Found:
+    """What explains the logged values.
 
     The values are read as exactly as their type allows. Only if no formula fits so, they may have been rounded, or
     several rewards may have weights. Presets of the tool that wrote the file, if it is known, are tried with every scale.
@@ -52,28 +65,40 @@ def search(narrow: Narrow, logged: Vector, said: Said) -> tuple[list[Fit], Log, 
     tool = schema.removeprefix("ms-").split("-")[0]  # as the names of its presets begin: nemo-rl-grpo, swift-grpo
     components, roles = len(narrow.reward_names), {*narrow.request.roles, "input_length", "turns"}
     tried = candidates(said, roles, components, tool)
-    log, exact = Log.part(narrow, logged), Tolerance.of_type(logged)
+    log = Log.part(narrow, logged)
+    tolerances = [Tolerance.of_type(logged), *_readings_of_rewards(narrow), *_rounded_readings(logged)]
+    best = _best_reading(log, tolerances, tried, tool)
+    may_be_weighted = best.missed and components > 1 and not said.weights
+    has_evidence = may_be_weighted and best.log.evidence(Plan.of({})).suffices(components)
+    for weights in of_rewards(log, components) if has_evidence else ():
+        formulas = candidates(replace(said, weights=weights), roles, components, tool)
+        weighted = [replace(one, constants=components) for one in formulas if not one.claimed]
+        with_weights = _best_reading(log, tolerances, weighted, tool)
+        if with_weights.missed < BETTER * best.missed:
+            best = with_weights
+        if not best.missed:
+            break
+    if best.missed:
+        best = best._replace(fits=[*_noisy_fit(tried, best.log), *best.fits])
+    return best
 
-    def attempts() -> Iterator[tuple[list[Candidate], Tolerance]]:
-        yield tried, exact
-        tolerances = [*_readings_of_rewards(narrow), *_rounded_readings(logged)]
-        yield from ((tried, tolerance) for tolerance in tolerances)
-        if components == 1 or said.weights or not reading.evidence(Plan.of({})).suffices(components):
-            return
-        for weights in of_rewards(log, components):
-            tried_again = candidates(replace(said, weights=weights), roles, components, tool)
-            with_weights = [replace(one, constants=components) for one in tried_again if not one.claimed]
-            yield from ((with_weights, tolerance) for tolerance in (exact, *tolerances))
 
-    best, reading, of_best = list[Fit](), log, list[Candidate]()
-    for formulas, tolerance in attempts():
-        again = log.reading(tolerance)
-        fits = _fits(again, formulas, tool)
-        if not best or fits[0].mismatched < BETTER * best[0].mismatched:
-            best, reading, of_best = fits, again, formulas
-        if not best[0].mismatched:
-            return best, reading, of_best
-    return [*_noisy_fit(tried, reading), *best], reading, of_best
+def _best_reading(log: Log, tolerances: Iterable[Tolerance], tried: Sequence[Candidate], tool: str) -> Found:
+    """The fits with the values read as exactly as the first of these says, or coarser if far fewer rows differ then."""
+
+    def read_as(tolerance: Tolerance) -> Found:
+        reading = log.reading(tolerance)
+        return Found(_fits(reading, tried, tool), reading, tried)
+
+    exact, *coarser = tolerances
+    best = read_as(exact)
+    for tolerance in coarser:
+        if not best.missed:
+            break
+        found = read_as(tolerance)
+        if found.missed < BETTER * best.missed:
+            best = found
+    return best
 
 
 def _fits(log: Log, tried: Sequence[Candidate], tool: str) -> list[Fit]:

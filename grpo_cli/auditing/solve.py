@@ -25,12 +25,15 @@ from grpo_cli.engine.plan_parts import Clip, Divisor, NanToZero, Weight, Whiten
 
 ALONG = 0.05  # a weighted sum explains the values if the smallest singular value is this share of the next
 NEARLY = 0.01  # error of the logarithm of a group weight, as long as the epsilon is not known
-# A step of the last digit of a solved constant is this many times half its interval: chance gives one in half as many.
+# A solved constant has so few digits that a step of the last one is this many half-widths of its interval: chance puts such
+# a number into one of 250 intervals.
 STEP = 500.0
 DIGITS = 2  # of an epsilon, or of a factor beside the std of a batch: one of its many stds fits three by chance
 INSIDE = 3  # distinct values between the bounds of a clip, at least
 EQUAL = 1e-5  # relative difference of values that were clipped to the same bound
 Level = Literal["group", "batch"]
+CLIPS = (Clip, NanToZero)
+LAST = (*CLIPS, Whiten)  # steps that cannot change places with a division
 Rule = Divisor | Whiten
 Ruled = tuple[Candidate, Rule | None]  # and its last division
 CENTRE: Final[Mapping[str, Any]] = {"divide": False, "ddof": 1}  # the subtraction of a whitening alone
@@ -54,13 +57,20 @@ def shortest(low: float, high: float, digits: int, step: float = STEP) -> float 
 
 
 def split(plan: Plan) -> tuple[Plan, Rule | None]:
-    """The plan up to its last division, which is a whitening or by a std, and without a clip after it; and that division."""
-    for at, op in enumerate(plan.post):
-        if isinstance(op, Whiten) and op.divide:
-            return replace(plan, post=plan.post[:at]), op
+    """The plan up to its last division, which is a whitening or by a std, and that division; None if it has none that is solved.
+
+    After it come only clips: where a step that reads other rows, or the length, follows one, the plan stays whole.
+    """
+    end = len(plan.post)
+    while end and isinstance(plan.post[end - 1], CLIPS):
+        end -= 1
+    before = plan.post[:end]
+    if before and isinstance(before[-1], Whiten) and before[-1].divide:
+        return replace(plan, post=before[:-1]), before[-1]
+    if any(isinstance(op, LAST) for op in before):
+        return plan, None
     rule = plan.divisor
-    post = tuple(op for op in plan.post if not isinstance(op, (Clip, NanToZero)))
-    undivided = replace(plan, post=post)
+    undivided = replace(plan, post=before)
     # Of several rewards each is divided; a step part is added and a weight multiplied after the division.
     is_last = plan.rewards.combine == "sum" and not plan.unit.state_weight and plan.weight.by == "none"
     is_plain = rule.of != "others" and not rule.only_positive and rule.least is None
@@ -221,7 +231,8 @@ class Start:
 
     def rules(self) -> Iterator[tuple[Candidate, Rule]]:
         """The last divisions that its method may have, without constants, each with a candidate that takes it."""
-        for level in self.levels if self.plan.divisor.level == "none" else ():
+        is_undivided = self.plan.divisor.level == "none" and not any(isinstance(op, LAST) for op in self.plan.post)
+        for level in self.levels if is_undivided else ():
             if (named := self.named_for(level)) is not None:  # methods that begin alike may have other scales
                 # Within a group the residuals have the std of the rewards.
                 kinds = product(OF if level == "batch" and self.plan.baseline_level == "group" else OF[:1], DDOFS)

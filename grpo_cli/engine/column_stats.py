@@ -1,4 +1,4 @@
-"""Statistics of long columns, computed on all cores in pieces that fit the cache and merged in row order."""
+"""Statistics of long columns, computed on several cores in pieces that fit the cache and merged in row order."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The arithmetic (`score.py` and the estimators) names columns with `let`, sums and extremes of groups, and moments of
 batches; it never says where a column is stored. There are two frames, rows and groups. What depends on groups only is a
 column of the groups, spread to rows when a row reads it. What is computed row by row stays pending until it is read, and
-is then computed in pieces of the table, on all cores. What needs all rows of a group (a rank, a recursion) is computed
+is then computed in pieces of the table, on several cores. What needs all rows of a group (a rank, a recursion) is computed
 immediately and kept. See docs/engine.md.
 """
 

@@ -102,7 +102,7 @@ class Mark:
 
     column: str = ""  # empty with a condition
     kind: MarkKind
-    state: str  # one of STATES, "in", "truth" (whatever people write for it) or "unmet": the last two only by flag
+    state: str  # one of STATES, "in", "truth" (whatever people write for it) or "unmet": the last one only by flag
     values: tuple[str, ...] = ()
     flag: str = ""  # that named it; empty if the schema did
     unmet: Any = None  # the condition (a Filter of `options`) that the rows do not meet

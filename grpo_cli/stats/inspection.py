@@ -182,9 +182,8 @@ class Inspection:
     raw: Scored
     scored: Scored
     narrow: Narrow
-    columns: Mapping[
-        str, str
-    ]  # part (length, text, prompt, by, advantage, named: the text of a flag, stop) -> the column that has it
+    # The column that has each of these: length, text, prompt, by, steps, advantage, stop, version, and "named", the text of a flag.
+    columns: Mapping[str, str]
     beside: object = None  # what a page shows beside it: other runs (`Runs`), or another reward (`Rescored`)
 
     @property

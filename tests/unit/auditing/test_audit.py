@@ -574,6 +574,20 @@ def test_a_preset_that_the_user_gave_leads_them_and_the_plain_method() -> None:
     assert " matches ours" in said(rows(MIXED, centred(MIXED)), "--presets ours.toml")
 
 
+@pytest.mark.parametrize(
+    "steps",
+    ["{op='clip', lo=-0.9, hi=0.9}, %s", "{op='whiten'}, %s", "{op='whiten', divide=false}, {op='clip', lo=-1, hi=1}"],
+)
+def test_a_preset_may_have_its_steps_in_any_order(steps: str) -> None:
+    post = steps.replace("%s", "{op='length', max=10.0}")
+    Path("ours.toml").write_text(f"[ours]\ninherits = 'verl-grpo'\nplan.post = [{post}]\n")
+    frame = rows(GROUPS, GROUPS, length=np.arange(320) % 7 + 3).drop("advantage")
+    write("in.jsonl", frame.to_dicts())
+    flags = "--presets ours.toml --length-column length"
+    assert adv(f"compute in.jsonl -o out.jsonl --preset ours {flags}").status == 0
+    assert " matches ours: " in adv(f"audit out.jsonl {flags}").out
+
+
 def test_a_formula_that_is_claimed_is_named_by_its_text() -> None:
     frame = rows(GROUPS, standard(GROUPS, 1e-6))
     right = said(frame, "--expr '(reward - mean) / (std + 1e-6)'")
