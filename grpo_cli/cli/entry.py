@@ -10,6 +10,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from io import RawIOBase
 from itertools import pairwise
 from threading import Timer
 from typing import Any, Final, NoReturn
@@ -45,6 +46,7 @@ def main() -> NoReturn:
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup, and jobs in the background
             signal.signal(number, _signalled)
     sys.unraisablehook = _unraisable
+    _buffer_output()
     try:
         status = _run(sys.argv[1:])
         if sys.stdout is not None:
@@ -65,6 +67,16 @@ def main() -> NoReturn:
             raise
         _leave(SIGNALLED + _SIGNALS[0])
     sys.exit(SIGNALLED + _SIGNALS[0] if _SIGNALS else status)
+
+
+def _buffer_output() -> None:
+    """Give standard output the buffer that PYTHONUNBUFFERED, which many containers set, takes away.
+
+    Without one, a write that ends halfway (on a full disk, or where the reader leaves) is no error, and the rest would be lost in silence.
+    """
+    plain = sys.stdout
+    if plain is not None and isinstance(getattr(plain, "buffer", None), RawIOBase):
+        sys.stdout = open(1, "w", encoding=plain.encoding, errors=plain.errors, closefd=False)  # noqa: SIM115 - to the end
 
 
 def _run(words: Sequence[str]) -> int:

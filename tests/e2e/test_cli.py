@@ -107,6 +107,20 @@ def test_a_reader_that_leaves_a_listing_early_is_no_error(command: str) -> None:
     assert done.stderr == b""
 
 
+def test_a_write_that_ends_halfway_is_an_error_where_python_has_no_buffer() -> None:
+    """PYTHONUNBUFFERED is set in many containers; the reader takes a part of one long write and leaves."""
+    write("rows.jsonl", [{"prompt": f"p{at}", "completion": "x" * 400, "reward": 1} for at in range(1000)])
+    words = [sys.executable, "-m", "grpo_cli", "export", "rows.jsonl", "--to", "sft", "-o", "-"]
+    done = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+    )
+    assert done.stdout is not None
+    assert os.read(done.stdout.fileno(), 1000)
+    done.stdout.close()
+    assert done.communicate()[1] == b""
+    assert done.returncode == 141
+
+
 def test_a_broken_pipe_is_silent() -> None:
     write("wide.jsonl", [{"prompt_id": "a", "reward": at % 2, "text": "x" * 4000} for at in range(1000)])
     command = f"{sys.executable} -m grpo_cli compute wide.jsonl -q -o - | head -n 1"
