@@ -39,6 +39,7 @@ from grpo_cli.read.known_names import (
     OWN_STEP,
     PROMPT_TEXTS,
     ROLLOUT_NUMBER,
+    TEXTS,
     TIME,
 )
 from grpo_cli.read.layout import inside_of_record
@@ -55,11 +56,12 @@ from grpo_cli.read.repeated_draws import (
 )
 from grpo_cli.read.tables import column_names
 from grpo_cli.values.cells import JSON_TEXT, canonical
+from grpo_cli.values.chat import responds
 from grpo_cli.values.paths import absent, as_value
 
 Check = Callable[[Groups], Sequence[str] | None]
 AT_LIMIT = ("is_truncated", "finish_reason")  # marks of responses that reached the longest length
-FOLLOWED = 4096  # groups whose logged advantages are compared with the rewards, at most
+FOLLOWED = 4096  # groups that are looked at, at most: whose logged advantages follow the rewards, whose keys end with an answer
 # Distance of logged advantages from a line in the reward, relative to the largest: float32 leaves less.
 LINEAR = 1e-3
 PROMPT_ID_OR_BLOCKS = (
@@ -144,6 +146,36 @@ def empty_keys(groups: Groups) -> None:
 
 
 # --- groups that merge several ------------------------------------------------------------------------
+
+
+def answers_in_key(groups: Groups) -> None:
+    """Refuse a conversation that was found as the key if it ends with the answer: rows of a prompt with other answers are other groups.
+
+    Beside a column of responses, the last turn is the beginning of the answer, which all rows share.
+    """
+    columns = groups.columns
+    rule = groups.rule
+    plan = columns.request.plan
+    has_other_responses = {*TEXTS} & {*column_names(columns.tables)}
+    compares = plan.estimator.min_group > 1 and plan.baseline_level == "group"
+    if rule.key_is_named or columns.request.schema is not None or has_other_responses or not compares:
+        return
+    if groups.by_key.size == columns.height:  # `only_singletons` says so
+        return
+    for name in {*rule.key} & {*CONVERSATIONS}:
+        keys = canonical(columns.values[name].gather(groups.by_key.first.head(FOLLOWED)))
+        if all(map(_ends_with_answer, keys)):
+            wrong = f"{name} ends with the answer in every row, so only rows with the same answer are in one group"
+            raise DataError(wrong, PROMPT_ID_OR_BLOCKS, place=columns.place(0))
+
+
+def _ends_with_answer(text: str | None) -> bool:
+    """Whether these messages end with a turn of the model."""
+    try:
+        turns = json.loads(text or "")
+    except ValueError:
+        return False
+    return isinstance(turns, list) and bool(turns) and responds(turns[-1])
 
 
 def silent_merge(groups: Groups) -> None:
@@ -713,6 +745,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     missing_keys,
     one_record,
     empty_keys,
+    answers_in_key,
     # Groups that merge several, or parts of one rollout.
     silent_merge,
     size_of_blocks,
