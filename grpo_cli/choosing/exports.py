@@ -76,9 +76,14 @@ class Wanted:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise UsageError(f"--{name.replace('_', '-')} cannot be {value:g}", "it takes a number above 0")
-        of_ratio = (self.ratio_cap, self.token_logprobs, self.old_token_logprobs)
-        if 0 < of_ratio.count(None) < len(of_ratio):
-            cure = "give --ratio-cap, --token-logprobs and --old-token-logprobs"
+        of_ratio = {
+            "--ratio-cap": self.ratio_cap,
+            "--token-logprobs": self.token_logprobs,
+            "--old-token-logprobs": self.old_token_logprobs,
+        }
+        missing = [flag for flag, value in of_ratio.items() if value is None]
+        if 0 < len(missing) < len(of_ratio):
+            cure = f"add {' and '.join(missing)}"
             raise UsageError("the ratio of a row needs a cap and the log-probs of both policies", cure)
         if self.weight == "positive" and (self.beta is not None or self.max_weight is not None):
             raise UsageError("--weight positive has no --beta and no --max-weight", "its weights are max(A, 0)")

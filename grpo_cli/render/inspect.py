@@ -338,6 +338,7 @@ def _difficulty(facts: Inspected) -> Sections:
     if isinstance(rates.between, BinCounts):
         counts = [sum(pair) for pair in zip(counts[::2], counts[1::2], strict=True)]
         names = [f"{i / 5:g} to {(i + 1) / 5:g}" for i in range(5)]
+        useful += "; the bars are smoothed across groups of different sizes"
     elif len(counts) <= RATES:
         names = [number(value) for value in rates.between.values]
     else:

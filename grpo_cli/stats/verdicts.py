@@ -109,9 +109,10 @@ def course(of: Ends, shown: Callable[[float], str]) -> str:
     """How something goes from one end to the other: "goes from 0.3 to 0.6", or that it stays."""
     before = shown(of.first)
     after = shown(of.last)
-    if before == after:
-        return f"stays at {after}"
-    return f"goes from {before} to {after}" if of.differ else f"stays near {shown(of.mean)}"
+    if of.differ and before != after:
+        return f"goes from {before} to {after}"
+    mean = shown(of.mean)
+    return f"stays at {mean}" if before == after == mean else f"stays near {mean}"
 
 
 def three(value: float) -> str:
@@ -187,7 +188,7 @@ def _advice(facts: Inspected) -> str:
         ways.append("dropping them (--zero-variance drop)")
     if constant.all_best > constant.all_worst:
         ways.append("sampling harder prompts")
-    elif constant.all_worst:
+    elif constant.all_worst > constant.all_best:
         ways.append("sampling easier prompts")
     return f" Consider {' or '.join(ways)}." if ways else ""
 

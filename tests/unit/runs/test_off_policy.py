@@ -168,8 +168,8 @@ REFUSED = """\
 1 | inspect a.jsonl --token-logprobs new --old-token-logprobs step | step is 0, expected a list of numbers
 2 | inspect a.jsonl --token-logprobs new --old-token-logprobs old --format md | the table of groups has no log-probs; add --by COL
 2 | inspect a.jsonl --token-logprobs new --old-token-logprobs old --fail-on 'entropy > 0' | no quantity named 'entropy'
-2 | export a.jsonl --to weights -o - --ratio-cap 2 | give --ratio-cap, --token-logprobs and --old-token-logprobs
-2 | export a.jsonl --to weights -o - --token-logprobs new --old-token-logprobs old | give --ratio-cap
+2 | export a.jsonl --to weights -o - --ratio-cap 2 | add --token-logprobs and --old-token-logprobs
+2 | export a.jsonl --to weights -o - --token-logprobs new --old-token-logprobs old | add --ratio-cap
 2 | export a.jsonl --to weights -o - --token-logprobs new --old-token-logprobs old --ratio-cap 0 | --ratio-cap cannot be 0
 """
 

@@ -56,6 +56,7 @@ def facts(text: str = "{}", **change: Any) -> Any:
     [
         ('{"zero_variance": {"share": 0.3, "groups": 3, "all_best": 2, "all_worst": 1}}', "30% of groups have no gradient: 20% always solved, 10% never solved. Consider dropping them (--zero-variance drop) or sampling harder prompts."),
         ('{"zero_variance": {"share": 0.3, "groups": 3, "all_best": 1, "all_worst": 2}}', "30% of groups have no gradient: 10% always solved, 20% never solved. Consider dropping them (--zero-variance drop) or sampling easier prompts."),
+        ('{"zero_variance": {"share": 0.2, "groups": 2, "all_best": 1, "all_worst": 1}}', "20% of groups have no gradient: 10% always solved, 10% never solved. Consider dropping them (--zero-variance drop)."),
         ('{"zero_variance": {"share": 1.0, "groups": 10, "all_best": 4, "all_worst": 6}}', "100% of groups have no gradient: 40% always solved, 60% never solved. Consider sampling easier prompts."),
         ('{"zero_variance": {"share": 0.3, "groups": 3, "all_best": 2, "all_worst": 1}, "plan": {"gives_equal_rewards_0": false}}', "30% of groups have equal rewards: 20% always solved, 10% never solved."),
         ('{"zero_variance": {"share": 0.25, "groups": 2, "all_best": 2, "all_worst": 0}}', "25% of the 8 groups that can be compared have no gradient: 25% always solved. Consider dropping them (--zero-variance drop) or sampling harder prompts."),
@@ -187,6 +188,9 @@ def test_a_run_is_a_sentence() -> None:
     run, *_ = verdicts(facts(by={"column": "epoch", "lines": [line(0, 0.25), line(1, 0.25)]}))
     assert run.startswith("Over 2 values of epoch, the mean reward stays at 0.25, and ")
     assert run.endswith("stays at 50%.")
+    there_and_back = [line(step, 0.5, zero_variance=share) for step, share in enumerate((0.5, 0.25, 0.25, 0.5))]
+    run, *_ = verdicts(facts(by={"column": "step", "lines": there_and_back}))
+    assert run.endswith("stays near 37.5%.")
 
 
 def test_of_categories_the_best_and_the_worst_are_named() -> None:
