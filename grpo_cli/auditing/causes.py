@@ -259,7 +259,7 @@ def cause_of_log(log: Log, tried: Sequence[Candidate], parts: Codes) -> Cause | 
 def _plain(tried: Sequence[Candidate], log: Log) -> list[tuple[Candidate, Vector]]:
     """Each formula that reads only the rewards of the group, the simplest first, and its advantages."""
     of_groups = [one for one in tried if not one.plan.uses_batch]
-    starts = starts_of(of_groups, log)
+    starts = starts_of([one for one in of_groups if log.may_be_near(one.plan)], log)
     log.formulas.compute(plan for start in starts for plan in start.parts_of_rules)
     computed = [(one, start.divided(one, rule)) for start in starts for one, rule in start.members]
     computed.sort(key=lambda each: plainness(each[0]))

@@ -89,6 +89,11 @@ class Formulas:
             plan = replace(plan, shape=plan.shape[1:])
         return plan
 
+    def counts_successes(self, plan: Plan) -> bool:
+        """Whether the formula sees zeros and ones instead of other rewards."""
+        shape = self.plain(plan).shape
+        return plan.estimator.order_free and bool(shape) and isinstance(shape[0], Binary)
+
     def key(self, plan: Plan) -> Any:
         """The parts of a plan that can matter for these rows."""
         return formula_key(plan, missing=self.has_missing, singletons=self._has_singletons)

@@ -104,7 +104,8 @@ def _best_reading(log: Log, tolerances: Iterable[Tolerance], tried: Sequence[Can
 def _fits(log: Log, tried: Sequence[Candidate], tool: str) -> list[Fit]:
     """The fits on all rows, the best first; formulas of the batch are computed only if no formula of the groups fits."""
     by_group = [one for one in tried if not one.plan.uses_batch]
-    starts = starts_of(by_group, log)
+    late = [one for one in by_group if log.beyond_two_values and log.gives_two_values(one.plan)]
+    starts = starts_of([one for one in by_group if one not in late], log)
     agreeing = [start for start in starts if start.agrees(None, log.intervals())]
     found = _known(agreeing, log)
     if not _explained(found):  # a wrong row in each group agrees with no other
@@ -120,6 +121,10 @@ def _fits(log: Log, tried: Sequence[Candidate], tool: str) -> list[Fit]:
                 likely.append(start)
         found += _known(likely, log)
         starts += likely
+        if not _explained(found):
+            others = starts_of([one for one in late if log.may_be_near(one.plan)], log)
+            found += _known(others, log)
+            starts += others
         found += _proven(starts, with_solved_constants)
     if not _explained(found):
         found += [*_proven(starts, clipped), *_proven(starts, of_groups)]

@@ -202,6 +202,28 @@ class Log:
         """The group of every row."""
         return self.table["group"].to_numpy()
 
+    @cached_property
+    def beyond_two_values(self) -> float:
+        """The share of the rows that differs at least from every formula that gives the rows of a group two values."""
+        order = np.lexsort((self.logged, self.codes))
+        logged, codes = self.logged[order], self.codes[order]
+        allowed = self.tolerance.of(logged)
+        is_same_group = codes[1:] == codes[:-1]
+        rises = is_same_group & (np.diff(logged) > allowed[1:] + allowed[:-1])
+        size = int(codes.max(initial=0)) + 1
+        missed = np.maximum(np.bincount(codes[1:], rises, size) - 1, 0)
+        sizes = np.bincount(codes, minlength=size)
+        alike = np.bincount(self.codes, self.counts, size) / np.maximum(sizes, 1)
+        return float(missed @ alike) / self.size
+
+    def may_be_near(self, plan: Plan) -> bool:
+        """Whether the formula need not differ from most rows."""
+        return self.beyond_two_values <= FAR or not self.gives_two_values(plan)
+
+    def gives_two_values(self, plan: Plan) -> bool:
+        """Whether the rows of a group have one of two values: beyond a threshold a reward counts as 1."""
+        return not plan.needs and self.formulas.counts_successes(plan)
+
     @property
     def whole(self) -> Log:
         """The log that this is a part of, or itself."""

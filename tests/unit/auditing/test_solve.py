@@ -11,7 +11,7 @@ import pytest
 
 import grpo_cli
 from grpo_cli.auditing.solve import shortest
-from grpo_cli.auditing.trial import Intervals
+from grpo_cli.auditing.trial import Intervals, Log
 from tests.support.drawn import some
 
 SIZE = 8
@@ -76,6 +76,17 @@ def test_eighths_are_exact_and_not_rounded_to_16_bits(seed: int) -> None:
     found = match(rewards, logged)
     assert found["verdict"] == "none"
     assert found["tolerance"] == 2e-5
+
+
+def beyond_two_values(third: float) -> float:
+    table = pl.DataFrame({"group": [0, 0, 1, 0, 1], "reward.0": [0.0, 1.0, 0.0, 1.0, 1.0]})
+    return Log.of(table, np.array([0.0, 1.0, 7.0, third, 8.0])).beyond_two_values
+
+
+def test_values_that_rounding_may_have_told_apart_are_one() -> None:
+    assert beyond_two_values(0.5) == 0.2
+    assert beyond_two_values(1 + 2e-5) == 0
+    assert beyond_two_values(np.nan) == 0
 
 
 def float16(values: Any) -> Any:
