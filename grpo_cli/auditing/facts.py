@@ -52,11 +52,11 @@ Verdict = Literal["match", "noise", "few", "nothing", "near", "none"]
 class Disagreement:
     """A group that differs from a formula, with its first row that does; `expected` is what the formula computes."""
 
-    key: str
-    place: str
-    rows: int
+    key: str  # of the group
+    place: str  # the file and the row
+    rows: int  # of the group that differ
     expected: Number
-    logged: Number
+    logged: Number  # what the file has
 
 
 @dataclass(frozen=True)
@@ -76,17 +76,17 @@ class Match(Differences):
     `without_effect` are fields of its plan about rows and groups that the input has none of.
     """
 
-    name: str
+    name: str  # of its first preset, else its method
     plan: Plan
-    factor: float
-    verdict: Verdict
-    tolerance: float
-    equations: int
-    constants: int
-    epsilon: EpsilonInterval | None
-    weights: Mapping[str, float]
-    preset_names: Sequence[str]
-    plain_method: str
+    factor: float  # by which its advantages are multiplied
+    verdict: Verdict  # docs/trainers.md explains the words
+    tolerance: float  # how far equal values may differ
+    equations: int  # distinct pairs of a group's rewards and an advantage
+    constants: int  # that were solved from the log
+    epsilon: EpsilonInterval | None  # the interval that the rows leave for it
+    weights: Mapping[str, float]  # of the reward columns
+    preset_names: Sequence[str]  # presets with this plan, the first the most likely
+    plain_method: str  # the method whose default options give this plan
     without_effect: Sequence[str]
 
 
@@ -110,19 +110,19 @@ class Audited:
     """Which formula made the advantages of some rows."""
 
     version: Literal[1]
-    inputs: Sequence[str]
-    column: str
-    rows: int
-    groups: int
-    notes: Sequence[str]
-    match: Match
-    ties: Sequence[Tie]
-    headline: str | None
-    causes: Sequence[Cause]
-    claim: Claim | None
-    not_tried: Mapping[str, Sequence[str]]
+    inputs: Sequence[str]  # the files
+    column: str  # of the advantages
+    rows: int  # that were compared
+    groups: int  # of these rows
+    notes: Sequence[str]  # how rows were read and grouped
+    match: Match  # the best formula
+    ties: Sequence[Tie]  # formulas that fit as well
+    headline: str | None  # what explains the whole log, if no formula does
+    causes: Sequence[Cause]  # why some groups differ
+    claim: Claim | None  # how the formula that was named fits, if one was
+    not_tried: Mapping[str, Sequence[str]]  # presets that need a column, by its role
     warnings: Sequence[str]
-    config: str | None = None
+    config: str | None = None  # the file of options that was read
 
 
 @dataclass(frozen=True)

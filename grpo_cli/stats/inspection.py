@@ -121,26 +121,26 @@ class Inspected(facts.Summary):
 
     NOT_SHOWN: ClassVar = NOT_SHOWN | {"value"}
 
-    advantage_column: str | None
-    combine: Literal["sum", "normalize"]
-    rewards: Mapping[str, RewardColumn]
-    components: Components | None
-    failed: int
-    difficulty: Difficulty | None
-    spread: Spread
-    at_size: Sequence[AtSize]
-    live_rows: int
-    effective_rows: Number
-    method: str
-    length: Lengths | None
-    duplicates: Duplicates | None
-    listed: Listed
-    by: Trend | None
-    inputs: Sequence[str]
-    verdicts: Sequence[str]
-    config: str | None = None
-    show: ShownGroup | None = None
-    off_policy: OffPolicy | None = None
+    advantage_column: str | None  # that has logged advantages, if there is one
+    combine: Literal["sum", "normalize"]  # whether components are added up or standardised first
+    rewards: Mapping[str, RewardColumn]  # each reward column by itself, unweighted
+    components: Components | None  # how several reward columns go together
+    failed: int  # marked rows that are left out of their groups
+    difficulty: Difficulty | None  # the solve rates of the groups
+    spread: Spread  # of the rewards, within groups and between them
+    at_size: Sequence[AtSize]  # the share of groups with a gradient at other sizes
+    live_rows: int  # scored rows of groups whose rewards differ
+    effective_rows: Number  # the effective sample size of the advantages
+    method: str  # that made these advantages
+    length: Lengths | None  # how rewards go with the length, if there is a column of it
+    duplicates: Duplicates | None  # equal responses within groups, if they were looked for
+    listed: Listed  # the groups that --top and --sort show
+    by: Trend | None  # a line for each value of the column of --by, or of the steps
+    inputs: Sequence[str]  # the files
+    verdicts: Sequence[str]  # the sentences at the end
+    config: str | None = None  # the file of options that was read
+    show: ShownGroup | None = None  # the group of --show
+    off_policy: OffPolicy | None = None  # KL, ratios and ages of the policies, if there are log-probs
     steps: Trend | None = None  # beside a trend over another column
 
 
