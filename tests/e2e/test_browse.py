@@ -19,7 +19,7 @@ import pytest
 
 from grpo_cli.files.installation import install
 from tests.support.command import adv
-from tests.support.samples import samples_in
+from tests.support.jobs import samples_in
 
 BROWSE = "browse sample_data/chats.jsonl"
 SHOWN = "What is 17 + 25?"

@@ -19,8 +19,7 @@ from grpo_cli.errors import DataError
 from grpo_cli.options.table import OPTIONS, Option
 from tests.support.command import adv, files, process, ran
 from tests.support.drawn import some
-from tests.support.jobs import write
-from tests.support.samples import samples_in
+from tests.support.jobs import samples_in, write
 
 ROWS = '{"prompt_id": "a", "reward": 1}\n{"prompt_id": "a", "reward": 0}\n'
 

@@ -18,7 +18,6 @@ from grpo_cli.values import token_lists
 from tests.support.command import adv, facts_of, ran
 from tests.support.drawn import paired
 from tests.support.jobs import rows_of, write
-from tests.support.per_token import computed
 
 Row = dict[str, Any]
 FORMATS = ("jsonl", "json", "parquet", "arrow")
@@ -48,6 +47,12 @@ TOKENS = [
     (f"{WHOLE} --mask mask", BEHIND_THE_PROMPT),
     (f"{WHOLE} --mask mask --tokens all_ids", BEHIND_THE_PROMPT),
 ]
+
+
+def computed(path: Path, out: str, options: str) -> list[Any]:
+    """The lists that `compute` writes."""
+    ran(f"compute {path} -o {out} --force -q {options}")
+    return [row["advantage"] for row in rows_of(out)]
 
 
 @pytest.mark.parametrize(("tokens", "suffix"), paired(TOKENS, FORMATS))

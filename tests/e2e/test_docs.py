@@ -20,11 +20,13 @@ from grpo_cli.engine.presets import presets
 from grpo_cli.options.table import COMMANDS, EVERY
 from grpo_cli.schemas.table import REFUSED, schemas
 from tests.support.command import adv, ran
-from tests.support.documents import BLOCK, DOCS, PAGES, ROOT, TABLES, commands_of, regenerated, run, shell
+from tests.support.documents import BLOCK, PAGES, TABLES, commands_of, regenerated, run, shell
 from tests.support.goldens import cases
-from tests.support.samples import samples_in
+from tests.support.jobs import samples_in
 from tests.unit.test_rooms import PACKAGE, RULES
 
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
 TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
 WRITTEN = {name: BLOCK.sub("", text) for name, text in TEXTS.items()}  # by people, not generated
 README = TEXTS["README.md"]

@@ -18,10 +18,9 @@ from tests.e2e.test_snapshots import CASES
 from tests.support.command import adv, ran
 from tests.support.drawn import some
 from tests.support.goldens import HERE, runs
-from tests.support.jobs import rows_of
+from tests.support.jobs import rows_of, samples_in, write
 from tests.support.json_schemas import DOCUMENTS, schemas
-from tests.support.samples import samples_in
-from tests.support.schema_files import WRITERS, lines
+from tests.support.schema_files import WRITERS
 
 PUBLISHED = schemas()
 SHOWN = [
@@ -118,22 +117,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("jsonl", "parquet"):
         ran(f"compute rewards.{name} --quiet -o scored.{name}", cwd=place)
     scored = enumerate(rows_of(place / "scored.jsonl"))
-    lines(place / "shifted.jsonl", [row | {"advantage": row["advantage"] + (k % 5 == 0)} for k, row in scored])
+    write(place / "shifted.jsonl", [row | {"advantage": row["advantage"] + (k % 5 == 0)} for k, row in scored])
     tokens = [
         {"prompt_id": k // 4, "reward": 1 - k % 2, "ids": [1, 2], "cut": k % 3 == 0, "n": k // 4, "s": [-1], "o": [-2], "e": [0.5]}
         for k in range(16)
     ]  # fmt: skip
-    lines(place / "tokens.jsonl", [*tokens, {**tokens[0], "reward": None}])
+    write(place / "tokens.jsonl", [*tokens, {**tokens[0], "reward": None}])
     parts = [
         {"prompt_id": k // 4, "env": "ab"[k // 8], "reward": k % 3, "ids": [k], "logged": k % 5, "s": [-1], "o": [-1]}
         for k in range(16)
     ]
-    lines(place / "parts.jsonl", parts)
+    write(place / "parts.jsonl", parts)
     # Of ten prompts each that were never solved, always solved and between, some change; and graded rewards.
-    lines(place / "before.jsonl", [{"prompt_id": k // 8, "reward": float(k // 8 % 3 > k % 2)} for k in range(240)])
-    lines(place / "now.jsonl", [{"prompt_id": k // 8, "reward": float(k // 8 % 2)} for k in range(8, 248)])
+    write(place / "before.jsonl", [{"prompt_id": k // 8, "reward": float(k // 8 % 3 > k % 2)} for k in range(240)])
+    write(place / "now.jsonl", [{"prompt_id": k // 8, "reward": float(k // 8 % 2)} for k in range(8, 248)])
     for name, prime in (("graded", 997), ("others", 991)):
-        lines(
+        write(
             place / f"{name}.jsonl",
             [{"prompt_id": k // 8, "sample": k % 8, "reward": k * k % prime / prime} for k in range(1200)],
         )

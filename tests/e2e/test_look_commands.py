@@ -20,8 +20,7 @@ import grpo_cli
 from grpo_cli.errors import UnknownName
 from grpo_cli.files.installation import install
 from tests.support.command import adv, facts_of, files, process, ran
-from tests.support.jobs import write
-from tests.support.samples import samples_in
+from tests.support.jobs import samples_in, write
 
 SHARED = (
     "rows", "rollouts", "groups", "group_sizes", "singletons", "unscorable", "zero_variance", "schema", "group_key",

@@ -19,7 +19,6 @@ from grpo_cli.write.token_lists import TokenColumns, token_facts
 from tests.support.command import adv, facts_of, files, ran
 from tests.support.drawn import paired
 from tests.support.jobs import rows_of, write
-from tests.support.per_token import computed, lists_of
 
 Row = dict[str, Any]
 ROWS: list[Row] = [
@@ -40,6 +39,20 @@ def advantage(row: Row) -> float:
 
 def on_mask(row: Row) -> list[float]:
     return [advantage(row) if one else 0.0 for one in row["loss_mask"]]
+
+
+def lists_of(path: Path) -> list[Any]:
+    """The advantages in a file of any format: a column of lists of numbers."""
+    if path.suffix in {".parquet", ".arrow"}:
+        frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_ipc(path)
+        assert frame["advantage"].dtype == pl.List(pl.Float64)
+    return [row["advantage"] for row in rows_of(path)]
+
+
+def computed(path: Path, out: str, options: str) -> list[Any]:
+    """The lists that `compute` writes."""
+    ran(f"compute {path} -o {out} --force -q {options}")
+    return lists_of(Path(out))
 
 
 # Which tokens are of the response, and whether zeros for those of the prompt come before them.

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from tests.support.jobs import rows_of
-from tests.support.samples import SAMPLES
+from tests.support.jobs import SAMPLES, rows_of
 
 SPEC = spec_from_file_location("sample_data_make", SAMPLES / "make.py")
 assert SPEC is not None

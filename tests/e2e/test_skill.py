@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.command import adv, in_time, ran
 from tests.support.documents import DOCS
-from tests.support.samples import samples_in
+from tests.support.jobs import samples_in
 
 SKILL = adv("skill").out
 TARGET = Path("skills/grpo-adv/SKILL.md")

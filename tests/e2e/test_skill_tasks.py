@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import adv, ran
-from tests.support.samples import samples_in
+from tests.support.jobs import samples_in
 
 SKILL = adv("skill").out
 # What is printed, where ... stands for anything.

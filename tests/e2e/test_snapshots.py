@@ -15,7 +15,7 @@ import pytest
 from grpo_cli.engine.presets import presets
 from tests.support.command import adv, ran
 from tests.support.drawn import some
-from tests.support.samples import SAMPLES, samples_in
+from tests.support.jobs import SAMPLES, samples_in
 
 HERE = Path(__file__).resolve().parent / "snapshots"
 CASES = {

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.support.samples import samples_in
+from tests.support.jobs import samples_in
 
 ROWS: Final = 300_000
 COMMANDS: Final = [

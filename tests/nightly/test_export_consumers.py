@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.command import adv
-from tests.support.jobs import rows_of, write
-from tests.support.samples import SAMPLES
+from tests.support.jobs import SAMPLES, rows_of, write
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of other people's libraries
 FORMS = ("messages", "texts", "conversation")

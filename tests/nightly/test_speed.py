@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from tests.support.command import adv
-from tests.support.samples import samples_in
+from tests.support.jobs import samples_in
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ import pytest
 from grpo_cli.engine.presets import presets
 from tests.support.command import adv
 from tests.support.goldens import HERE, TOLERANCE
-from tests.support.schema_files import lines
+from tests.support.jobs import write
 
 DISTILLED: Any = json.loads((HERE / "distill.json").read_text(encoding="utf-8"))
 CASES: dict[str, Any] = DISTILLED["cases"]
@@ -29,7 +29,7 @@ def test_a_case_gives_the_numbers_of_the_framework(case: str, suffix: str, tmp_p
     rows = DISTILLED["rows"]
     path = tmp_path / f"in.{suffix}"
     out = tmp_path / f"out.{suffix}"
-    lines(path, rows) if suffix == "jsonl" else pl.DataFrame(rows).write_parquet(path)
+    write(path, rows) if suffix == "jsonl" else pl.DataFrame(rows).write_parquet(path)
     options = ("--group", "group", "--reward", "reward", *LISTS, *CASES[case]["args"])
     done = adv("compute", str(path), *options, "-o", str(out), "-q")
     assert done.status == 0, done.err

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.command import adv, ran
 from tests.support.goldens import HERE, TOLERANCE, same
-from tests.support.schema_files import lines
+from tests.support.jobs import write
 
 MARKED: Any = json.loads((HERE / "marked.json").read_text(encoding="utf-8"))
 CASES: dict[str, Any] = MARKED["cases"]
@@ -81,7 +81,7 @@ def prime_rl(folder: Path, rows: list[dict[str, Any]]) -> Path:
             trace["rewards"]["correct"] = {"score": row["reward"], "weight": 1.0}
         episode = episodes.setdefault(row["episode"], json.loads(Template(EPISODE).substitute(row)))
         episode["traces"].append(trace)
-    return lines(folder / "rollouts" / "step_1" / "train" / "effective" / "traces.jsonl", episodes.values())
+    return write(folder / "rollouts" / "step_1" / "train" / "effective" / "traces.jsonl", [*episodes.values()])
 
 
 OPTIONS = {"nemo-rl": ["--group-size", "4"], "prime-rl": ["--long"]}
@@ -139,13 +139,13 @@ def test_a_plain_table_with_the_flags_gives_the_numbers_of_the_tool(case: str, t
         marks = ["--left-out-column", "state"]
         rows = [{**row, "state": row["state"].replace("unscored", "")} for row in rows]
     options = [*CASES[case]["args"], *CASES[case].get("plain", ()), "--group", "group", *marks]
-    got = computed(lines(tmp_path / "table.jsonl", rows), *options, *([] if "--reward" in options else reward))
+    got = computed(write(tmp_path / "table.jsonl", rows), *options, *([] if "--reward" in options else reward))
     assert differences(case, got) == []
 
 
 def test_on_tokens_the_rows_that_verl_masks_have_the_zeros_of_verl(tmp_path: Path) -> None:
     case = "verl.reinforce_plus_plus_baseline"
-    path = lines(tmp_path / "table.jsonl", table(case))
+    path = write(tmp_path / "table.jsonl", table(case))
     options = "-o - -g group --length-column length --masked-column marked --per-token"
     done = ran(f"compute {path} {options}", *CASES[case]["args"])
     for row, wanted in zip(done.rows, CASES[case]["advantages"], strict=True):

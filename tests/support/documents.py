@@ -46,9 +46,9 @@ from grpo_cli.schemas.table import schemas as known_schemas
 from grpo_cli.stats import inspection
 from grpo_cli.stats.facts import GATES
 from tests.support.command import Done, adv
+from tests.support.jobs import samples_in
 from tests.support.json_schemas import DOCUMENTS
 from tests.support.readings import OUTCOMES, readings
-from tests.support.samples import samples_in
 from tests.unit.test_rooms import PACKAGE, RULES
 
 ROOT = PACKAGE.parent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,8 @@ from tests.support.bad_files import zst
 from tests.support.battery import Row, narrow
 
 NAN = float("nan")
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = ROOT / "sample_data"
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,6 +113,11 @@ def meanwhile(
         return before(*args, **more)
 
     monkeypatch.setattr(module, step, stepped)
+
+
+def samples_in(folder: Path) -> None:
+    """Copy the sample data as it is in the repository, without what somebody computed beside it."""
+    shutil.copytree(SAMPLES, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.advantages.*", "__*"))
 
 
 def write(path: Path | str, rows: Sequence[Mapping[str, Any]]) -> Path:

@@ -11,10 +11,10 @@ from rich.cells import cell_len
 from rich.segment import Segment
 
 from grpo_cli.browse.app import Browser
-from tests.support.samples import samples_in
+from tests.support.jobs import ROOT, samples_in
 from tests.unit.browse.files import browser, driven, model
 
-PICTURE = Path(__file__).resolve().parent.parent.parent / "docs" / "browse.svg"
+PICTURE = ROOT / "docs" / "browse.svg"
 WIDE, HIGH = 8.4, 18  # pixels of a cell
 SIZE = (100, 24)
 KEYS = ("s", *["down"] * 5, "enter", "down", "c", "tab", "down")

@@ -16,6 +16,7 @@ from typing import Any
 import polars as pl
 
 from tests.support.bad_files import zst
+from tests.support.jobs import write
 
 FRAME = 700  # bytes of a frame of a sealed chunk; 4 MB there
 FOOTER = (0x184D2A5E).to_bytes(4, "little") + (9).to_bytes(4, "little") + bytes(5) + (0x8F92EAB1).to_bytes(4, "little")
@@ -31,13 +32,6 @@ BRANCH = """
  "branch_index": $branch, "messages": [], "calls": "[]", "branch_num_input_tokens": 3, "branch_num_output_tokens": $output,
  "branch_num_total_tokens": $total}
 """
-
-
-def lines(path: Path | str, rows: Iterable[Any]) -> Path:
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 def trace(name: str, reward: float | None, *, ok: bool = True, kind: str = "train", step: int = 1) -> dict[str, Any]:
@@ -91,22 +85,24 @@ class Run:
             rows = self.episodes[number * size : (number + 1) * size]
             sealed(traces / f"stream/{number:05d}.jsonl.zst", rows)
         live = f"stream/{chunks:05d}.jsonl" if chunks else "stream.jsonl"
-        lines(traces / live, self.episodes[chunks * size :])
+        write(traces / live, self.episodes[chunks * size :])
         count = len(self.episodes)
-        lines(traces / "stream.index.jsonl", [{"line": at, "offset": 0, "reward": 1.0} for at in range(count)])
+        write(traces / "stream.index.jsonl", [{"line": at, "offset": 0, "reward": 1.0} for at in range(count)])
         notes = traces / "annotations"
         for producer, updates in (("orch", self.updates), ("trainer", self.trainer)):
-            lines(notes / (f"{producer}/00000.jsonl" if chunks else f"{producer}.jsonl"), updates)
+            write(notes / (f"{producer}/00000.jsonl" if chunks else f"{producer}.jsonl"), updates)
             if index:
                 scalars = [
                     {"trace_id": one["trace_id"], "chunk": 0, "offset": 0, "info": one["info"]} for one in updates
                 ]
-                lines(notes / f"{producer}.index.jsonl", scalars)
+                write(notes / f"{producer}.index.jsonl", scalars)
         (traces / "stream.lock").touch()
-        lines(traces / "live" / "t9.jsonl", [{"open": {"id": "t9"}}])
-        lines(folder / "metrics.jsonl", [{"step": 1, "time": 1.0, "reward/mean": 0.5}])
-        lines(folder / "plan.json", [{"gsm8k": {"1": 8}}])
-        lines(top / "configs" / "resolved" / "rl.json", [{"max_steps": 2}])
+        write(traces / "live" / "t9.jsonl", [{"open": {"id": "t9"}}])
+        write(folder / "metrics.jsonl", [{"step": 1, "time": 1.0, "reward/mean": 0.5}])
+        (folder / "plan.json").write_text('{"gsm8k": {"1": 8}}')
+        resolved = top / "configs" / "resolved"
+        resolved.mkdir(parents=True)
+        (resolved / "rl.json").write_text('{"max_steps": 2}')
         return top
 
 

@@ -37,9 +37,6 @@ class Written:
 Writer = Callable[[Path], Written]
 
 
-lines = prime_runs.lines
-
-
 def chat(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
 

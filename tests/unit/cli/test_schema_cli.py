@@ -9,7 +9,8 @@ import pytest
 
 from grpo_cli.schemas.table import schemas
 from tests.support.command import adv
-from tests.support.schema_files import REFUSED, WRITERS, lines
+from tests.support.jobs import write
+from tests.support.schema_files import REFUSED, WRITERS
 
 
 def test_the_list_names_every_schema_and_each_is_explained() -> None:
@@ -35,9 +36,9 @@ def test_the_reasons_for_and_against_a_schema_are_shown() -> None:
 
 
 def test_a_file_of_no_schema_says_so_and_an_aggregate_is_explained_although_it_is_refused() -> None:
-    lines("x.jsonl", [{"prompt_id": 1, "reward": 1}])
+    write("x.jsonl", [{"prompt_id": 1, "reward": 1}])
     assert "none: columns are found by name" in adv("schemas x.jsonl").out
-    lines("x.jsonl", [REFUSED["polaris"]])
+    write("x.jsonl", [REFUSED["polaris"]])
     done = adv("schemas x.jsonl")
     assert done.status == 0
     assert "refused: one line per prompt" in done.out
@@ -78,7 +79,7 @@ def test_select_keeps_whole_documents_around_the_rows_that_stay() -> None:
 @pytest.mark.parametrize("name", ["nemo-gym-profile", "polaris", "big-math", "intellect-2"])
 def test_an_aggregate_can_still_be_inspected_as_its_refusal_says(name: str) -> None:
     known = {"llama8b_solve_rate": 0.25} if name == "big-math" else {}
-    lines("x.jsonl", [REFUSED[name] | known] * 3)
+    write("x.jsonl", [REFUSED[name] | known] * 3)
     refused = adv("compute", "x.jsonl")
     assert refused.status == 1
     flags = refused.err.partition("; inspect ")[2].partition(" shows")[0].split()

@@ -11,9 +11,8 @@ import pytest
 
 from grpo_cli.read.open_tables import find_inputs
 from tests.support.command import adv
-from tests.support.jobs import inspected, look
+from tests.support.jobs import inspected, look, write
 from tests.support.prime_runs import Run, branches, episode, evaluation, sealed, shipped, training
-from tests.support.schema_files import lines
 
 NAMES = ["monitors/file/traces/stream/00000.jsonl.zst", "monitors/file/traces/stream/00001.jsonl.zst",
          "monitors/file/traces/stream/00002.jsonl"]  # fmt: skip
@@ -183,7 +182,7 @@ def test_the_advantage_in_the_traces_of_older_versions_is_found_without_its_name
     for one in run.episodes:
         for each in one["traces"]:
             each["info"] |= {"advantage": known[each["id"]]} if each["id"] in known else {}
-    path = lines("rollouts/step_1/train/effective/traces.jsonl", run.episodes)
+    path = write("rollouts/step_1/train/effective/traces.jsonl", run.episodes)
     facts = matched(path)
     assert facts["column"] == "info.advantage"
 

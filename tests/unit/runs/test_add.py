@@ -21,7 +21,7 @@ from grpo_cli.write.verify import verify
 from tests.support.command import adv, facts_of, ran
 from tests.support.drawn import paired
 from tests.support.jobs import opened, rows_of, write
-from tests.support.schema_files import REFUSED, WRITERS, lines
+from tests.support.schema_files import REFUSED, WRITERS
 
 ROWS = [{"prompt_id": k // 2, "text": f'é "{k}"', "reward": k % 2} for k in range(6)]
 NEW_LINES = r"""
@@ -208,7 +208,7 @@ def test_every_layout_takes_columns_for_its_rollouts_or_its_records(
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_table_of_prompts_takes_columns_though_it_has_no_rewards(name: str) -> None:
-    source = lines("in.jsonl", [REFUSED[name]] * 3)
+    source = write("in.jsonl", [REFUSED[name]] * 3)
     out = grpo_cli.add_columns(source, pl.DataFrame({"x": [1, 2, 3]}))
     assert [row["x"] for row in rows_of(out)] == [1, 2, 3]
 
@@ -261,8 +261,8 @@ def test_columns_are_added_between_standard_input_and_output() -> None:
 
 
 def test_one_file_is_taken_at_a_time() -> None:
-    lines("d/a.jsonl", [{"x": 1}])
-    lines("d/b.jsonl", [{"x": 1}])
+    write("d/a.jsonl", [{"x": 1}])
+    write("d/b.jsonl", [{"x": 1}])
     done = adv("add d --from d/a.jsonl")
     assert done.status == 2
     assert done.err == "error: d matches 2 files; name one of them\n"
@@ -280,7 +280,7 @@ def test_a_folder_is_made_for_the_output_and_empty_lists_are_lists_and_nan_in_li
 
 
 def test_an_output_is_passed_over_in_its_folder(tmp_path: Path) -> None:
-    assert grpo_cli.add_columns(lines("in.jsonl", ROWS), NEW.select("f64")) == "in.added.jsonl"
+    assert grpo_cli.add_columns(write("in.jsonl", ROWS), NEW.select("f64")) == "in.added.jsonl"
     assert "skipped 1 file" in grpo_cli.inspect(tmp_path).facts["warnings"][0]
 
 

@@ -24,7 +24,6 @@ from tests.support.command import ran
 from tests.support.drawn import examples, some
 from tests.support.jobs import NAN, near, write
 from tests.support.jobs import rows_of as rows_in
-from tests.support.schema_files import lines
 
 OUT = "failed"
 HIDDEN = "masked"
@@ -293,7 +292,7 @@ def episodes(draw: st.DrawFn) -> list[Any]:
 
 def of_traces(made: Rows, options: str = "") -> dict[str, tuple[Any, Any]]:
     """The advantage and status of every trace, by its id, as a list of rows has them and as the records have them."""
-    path = lines(Path("rollouts/step_1/train/effective/traces.jsonl"), made)
+    path = write(Path("rollouts/step_1/train/effective/traces.jsonl"), made)
     rows = ran(f"compute {path} -o - --facts --long {options}").rows
     assert [row["id"] for row in rows] == [trace["id"] for episode in made for trace in episode["traces"]]
     records = ran(f"compute {path} -o - --facts {options}").rows

@@ -19,7 +19,7 @@ from grpo_cli.stats.rescored import Agreement, agreement, count_pairs
 from tests.support import harbor
 from tests.support.command import adv, facts_of, ran
 from tests.support.jobs import write
-from tests.support.schema_files import lines, verifiers_episode
+from tests.support.schema_files import verifiers_episode
 
 
 def rollouts(seed: int = 0, *, groups: int = 12, size: int = 4, values: tuple[float, ...] = (0.0, 1.0)) -> list[Any]:
@@ -389,13 +389,13 @@ def test_replay_of_verifiers_is_paired_by_the_id_of_the_trace() -> None:
         name, old, new = one.split()
         before.append(verifiers_episode(name[0], name, float(old)))
         again.append(verifiers_episode(name[0], name, float(new), episode="replay"))
-    lines("run/traces.jsonl", before)
-    lines("replay/traces.jsonl", again[::-1])
+    write("run/traces.jsonl", before)
+    write("replay/traces.jsonl", again[::-1])
     line = "inspect replay/traces.jsonl --rescored run/traces.jsonl"
     said = facts_of(line)
     assert said["paired"] == {"by": ["id"], "key": ["task.key"], "rows": 6, "only": {"now": 0, "before": 0}}
     assert flips(said) == {(0, 0): 2, (0, 1): 1, (1, 0): 2, (1, 1): 1}
-    lines("replay/traces.jsonl", again + again)  # --num-rescores 2
+    write("replay/traces.jsonl", again + again)  # --num-rescores 2
     twice = adv(line)
     assert twice.status == 1
     assert "id is the same in several rows of a group" in twice.err

@@ -19,9 +19,9 @@ from grpo_cli.schemas.table import REFUSED as REFUSED_LAYOUTS
 from grpo_cli.schemas.table import parsed, schemas
 from grpo_cli.write.verify import verify
 from tests.support.battery import Row
-from tests.support.jobs import Seen, compute, look, near, refused, rows_of
+from tests.support.jobs import Seen, compute, look, near, refused, rows_of, write
 from tests.support.oracles import ORACLES
-from tests.support.schema_files import REFUSED, WRITERS, Written, lines
+from tests.support.schema_files import REFUSED, WRITERS, Written
 
 READ = sorted(WRITERS)
 
@@ -94,14 +94,14 @@ def test_long_gives_one_row_per_rollout_where_a_record_holds_several(name: str) 
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_what_has_no_reward_per_rollout_is_refused_with_what_it_is(name: str) -> None:
     schema = schemas()[name]
-    said = refused(lines("data.jsonl", [REFUSED[name]] * 3))
+    said = refused(write("data.jsonl", [REFUSED[name]] * 3))
     assert said == f"data.jsonl: {schema.title}: {schema.refusal}; {schema.hint}"
     assert "\n" not in said
 
 
 def test_a_reward_beside_a_pass_rate_is_no_aggregate() -> None:
     rows = [{**REFUSED["polaris"], "prompt_id": 1, "reward": k} for k in (0, 1)]
-    found = done(Written(lines("data.jsonl", rows), [2], [0.0, 1.0]))
+    found = done(Written(write("data.jsonl", rows), [2], [0.0, 1.0]))
     assert found.facts["schema"] is None
     assert found.facts["rows"] == 2
 
@@ -247,7 +247,7 @@ def test_detection_does_not_depend_on_the_order_of_rows_or_keys() -> None:
         written = WRITERS[name](folder)
         rows = [json.loads(line) for line in written.path.read_text().splitlines()]
         turned = [dict(reversed(row.items())) for row in reversed(rows)]
-        (table,), _ = opened(lines(written.path, turned))
+        (table,), _ = opened(write(written.path, turned))
         assert table.schema is schemas()[name]
 
 

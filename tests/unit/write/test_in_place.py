@@ -15,8 +15,7 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats.parquet import splice
 from grpo_cli.formats.parquet.footer import Unspliceable
 from grpo_cli.write.verify import verify
-from tests.support.jobs import compute, rows_of, write
-from tests.support.samples import samples_in
+from tests.support.jobs import compute, rows_of, samples_in, write
 
 ROWS = [{"prompt_id": name, "reward": i % 2} for name in "ab" for i in range(4)]
 EVERY_FORMAT = ["in.jsonl", "in.jsonl.gz", "in.csv", "in.json", "in.parquet", "in.arrow"]

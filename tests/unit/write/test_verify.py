@@ -17,8 +17,7 @@ from grpo_cli.formats.jsonl import reading, weaving
 from grpo_cli.formats.jsonl import verify as lines_verify
 from grpo_cli.formats.jsonl.lines import last_braces
 from grpo_cli.write.verify import verify
-from tests.support.jobs import compute, rows_of, write
-from tests.support.samples import samples_in
+from tests.support.jobs import compute, rows_of, samples_in, write
 
 SUFFIXES = ["jsonl", "csv", "tsv", "parquet", "arrow"]
 
