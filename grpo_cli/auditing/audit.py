@@ -71,11 +71,11 @@ def gates(facts: Audited) -> dict[str, float | None]:
 class Audit:
     """An audit in progress: what all groupings share, and what was tried so far."""
 
-    columns: Columns
+    columns: Columns  # as they were read, before rows are grouped
     column: str  # of the advantages
-    logged: Vector
-    said: Said
-    phase: Callable[..., None]
+    logged: Vector  # the advantage of each row of the files; NaN if it has none
+    said: Said  # what the user says about the formula
+    phase: Callable[..., None]  # is called with the name of each part of the work
     tried: set[int] = field(default_factory=set)  # hashes of the groups and batches
 
     def best(self, ways: Iterable[tuple[str, Columns, Rule]], before: Result | None = None) -> Result:

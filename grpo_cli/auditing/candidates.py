@@ -21,18 +21,15 @@ SCALES: Final[Sequence[Level]] = ("none", "group", "batch")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan to try, its presets, and a factor on its advantages.
+    """A plan to try, its presets, and a factor on its advantages."""
 
-    `constants` is the number of constants that were solved from the logged values; `solved`: among them are a factor or an epsilon;
-    `claimed`: the user claims this plan.
-    """
-
-    plan: Plan
+    plan: Plan  # the arithmetic, with the constants that were solved
+    # the names of the presets with this plan, the most likely first; empty: it is no preset
     presets: tuple[str, ...] = ()
-    factor: float = 1.0
-    solved: bool = False
-    constants: int = 0
-    claimed: bool = False
+    factor: float = 1.0  # what the advantages of the plan are multiplied by
+    solved: bool = False  # whether a factor or an epsilon is among the solved constants
+    constants: int = 0  # how many constants were solved from the logged values
+    claimed: bool = False  # whether the user claims this plan
 
     @property
     def times(self) -> str:
@@ -51,15 +48,12 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """What the user says about the formula: the weights of the rewards, how rewards were shaped, and the claimed plan.
+    """What the user says about the formula: the weights of the rewards, how rewards were shaped, and the claimed plan."""
 
-    `claimed` is the name of the plan's preset, if it has one.
-    """
-
-    weights: Sequence[float] = ()
-    shape: Sequence[ShapeOp] = ()
-    claim: Plan | None = None
-    claimed: str = ""
+    weights: Sequence[float] = ()  # one for each reward column; empty: none was given, and each counts 1
+    shape: Sequence[ShapeOp] = ()  # how rewards were shaped before the formula
+    claim: Plan | None = None  # the formula that is said to have made the advantages; None: nothing is claimed
+    claimed: str = ""  # the name of the claim's preset; empty if it has none
 
     @property
     def plan(self) -> Plan:

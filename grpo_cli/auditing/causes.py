@@ -48,10 +48,10 @@ APART = 1e-3  # relative difference of the stds of steps
 class Cause:
     """What explains groups that disagree."""
 
-    cause: str
-    says: str
-    groups: int
-    rows: int
+    cause: str  # its short name, such as `zeroed` or `clipped`; `unexplained` if no test explains the groups
+    says: str  # the cause as a sentence
+    groups: int  # that it explains
+    rows: int  # of these groups, also those that agree with the formula
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ class Case:
     """The rows of groups that disagree with a formula."""
 
     judged: Judged  # all rows
-    plan: Plan
+    plan: Plan  # of the formula
     table: pl.DataFrame  # groups are numbered without gaps
-    codes: Index
+    codes: Index  # the group of each row, numbered as in `table`
     sizes: Index  # of groups
-    computed: Vector
-    logged: Vector
+    computed: Vector  # the advantage of each row by the formula
+    logged: Vector  # the advantage of each row that the file has
     tolerance: Vector  # of each row
     same: Mask  # the rows whose logged values are as computed
 

@@ -55,7 +55,7 @@ class Disagreement:
     key: str  # of the group
     place: str  # the file and the row
     rows: int  # of the group that differ
-    expected: Number
+    expected: Number  # what the formula computes for this row; None: no finite number
     logged: Number  # what the file has
 
 
@@ -63,45 +63,43 @@ class Disagreement:
 class Differences:
     """How far a formula is from what was logged, and the first groups that differ."""
 
-    mismatched_rows: int
-    mismatched_groups: int
-    max_difference: Number
-    disagreements: Sequence[Disagreement]
+    mismatched_rows: int  # whose logged value is further from the formula than the tolerance
+    mismatched_groups: int  # with at least one such row
+    max_difference: Number  # the largest absolute difference: of the rows that agree in a match, of all rows in a claim
+    disagreements: Sequence[Disagreement]  # the first groups of the file that differ, at most 10
 
 
 @dataclass(frozen=True)
 class Match(Differences):
-    """The best formula, and the evidence for it; `max_difference` is that of the rows that agree.
-
-    `without_effect` are fields of its plan about rows and groups that the input has none of.
-    """
+    """The best formula, and the evidence for it; `max_difference` is that of the rows that agree."""
 
     name: str  # of its first preset, else its method
-    plan: Plan
+    plan: Plan  # its arithmetic, with the constants that were solved from the log
     factor: float  # by which its advantages are multiplied
     verdict: Verdict  # docs/trainers.md explains the words
     tolerance: float  # how far equal values may differ
-    equations: int  # distinct pairs of a group's rewards and an advantage
+    equations: int  # distinct pairs of a group's rewards and a row's reward that say something about the formula
     constants: int  # that were solved from the log
     epsilon: EpsilonInterval | None  # the interval that the rows leave for it
     weights: Mapping[str, float]  # of the reward columns
     preset_names: Sequence[str]  # presets with this plan, the first the most likely
     plain_method: str  # the method whose default options give this plan
-    without_effect: Sequence[str]
+    without_effect: Sequence[str]  # fields of the plan about rows and groups that the input has none of
 
 
 @dataclass(frozen=True)
 class Differing:
     """A field in which the claim is not the formula that was found."""
 
-    claimed: Any
-    logged: Any
+    claimed: Any  # the value in the claimed plan; None: it has no such field, or no value there
+    logged: Any  # the value in the formula that was found; None: it has no such field, or no value there
 
 
 @dataclass(frozen=True)
 class Claim(Differences):
     """How far the formula that was named is from what was logged."""
 
+    # the fields that can explain the differences, by dotted name; empty if every row matches
     differs: Mapping[str, Differing]
 
 
@@ -109,7 +107,7 @@ class Claim(Differences):
 class Audited:
     """Which formula made the advantages of some rows."""
 
-    version: Literal[1]
+    version: Literal[1]  # of the form of this document
     inputs: Sequence[str]  # the files
     column: str  # of the advantages
     rows: int  # that were compared
@@ -121,7 +119,7 @@ class Audited:
     causes: Sequence[Cause]  # why some groups differ
     claim: Claim | None  # how the formula that was named fits, if one was
     not_tried: Mapping[str, Sequence[str]]  # presets that need a column, by its role
-    warnings: Sequence[str]
+    warnings: Sequence[str]  # about the input, each a sentence
     config: str | None = None  # the file of options that was read
 
 
@@ -129,12 +127,12 @@ class Audited:
 class Result:
     """The rows under one way to group them, which `note` names, the fits, best first, and the formulas that were tried."""
 
-    columns: Columns
-    narrow: Narrow
-    note: str
-    fits: list[Fit]
-    log: Log
-    tried: Sequence[Candidate]
+    columns: Columns  # as they were read for this way to group
+    narrow: Narrow  # the rows with their groups and rewards, without those left out
+    note: str  # how the rows are grouped, in words; empty for the key as it is
+    fits: list[Fit]  # how well the likeliest formulas fit, the best first
+    log: Log  # the logged advantages, read as exactly as fits best; of a large file the rows of some groups
+    tried: Sequence[Candidate]  # the formulas that were compared with the log
 
 
 def facts_of(result: Result, column: str, said: Said) -> Audited:
@@ -280,18 +278,18 @@ def _without_effect(plan: Plan, log: Log) -> list[str]:
 class EpsilonInterval:
     """Where the epsilon lies, how exactly the values were read, and a sentence if several usual ones lie there."""
 
-    low: float
-    high: float
-    read_as: Precision
-    says: str
+    low: float  # the least epsilon that all rows allow; if the plan adds it under the root, the least `inside`
+    high: float  # the largest one that all rows allow
+    read_as: Precision  # how exactly the logged values were read: a float type, or rounded decimals
+    says: str  # a sentence if several usual epsilons lie in the interval; else empty
 
 
 @dataclass(frozen=True)
 class Tie:
     """A formula that fits as well, by its presets or its method with options; and what to log to tell it apart, if that is known."""
 
-    names: Sequence[str]
-    told_apart_by: str
+    names: Sequence[str]  # its presets, else its method with options; a factor comes first
+    told_apart_by: str  # what to log so that it differs from the best formula; empty if nothing that was tried does
 
 
 def ties_of(fits: Sequence[Fit], log: Log) -> list[Tie]:

@@ -88,10 +88,12 @@ def without_constants(rule: Rule, **changed: Any) -> Rule:
 class Start:
     """A formula up to its last division, and the candidates that begin with it."""
 
-    plan: Plan
+    plan: Plan  # the formula without its last division
+    # the candidates that begin with it, each with its last division; None: it has none that is solved
     members: Sequence[Ruled]
-    log: Log
+    log: Log  # the rows that it is computed on
     levels: Sequence[Level]  # of the rules that are tried
+    # a cache: what each division divides, and the spread that it adds constants to
     _parts: dict[Rule | None, tuple[Vector, Vector]] = field(default_factory=dict)
 
     @cached_property

@@ -40,8 +40,8 @@ FEW_GROUPS = 3  # a match needs more groups than these
 class Tolerance:
     """How a log was rounded: how far two equal advantages may differ, an absolute part, and a part relative to max(1, |A|)."""
 
-    absolute: float = 0.0
-    relative: float = FLOAT32_ERROR
+    absolute: float = 0.0  # the part that is the same for every value
+    relative: float = FLOAT32_ERROR  # the part that is multiplied by max(1, |A|), or by |A| if there are bits
     bits: int = 0  # of the mantissa, if it was rounded to so many: relative to |A|, and half of the last one is allowed
 
     @classmethod
@@ -99,10 +99,10 @@ class Tolerance:
 class Fit:
     """How well a plan gives the logged advantages."""
 
-    candidate: Candidate
+    candidate: Candidate  # the plan and its factor
     mismatched: int  # rows that differ
     typical: float  # root mean square error of the other rows
-    rows: int
+    rows: int  # of the log, whether they differ or not
     noisy: Mask | None = None  # groups whose float32 noise, spread by whitening, explains all differences
 
     @property
@@ -137,9 +137,9 @@ class Evidence:
     If there are few, some formula of the library always fits, and a formula with solved constants fits nearly any numbers.
     """
 
-    equations: int
-    groups: int
-    is_coarse: bool
+    equations: int  # distinct pairs of a group's rewards and a row's reward, without zeros in groups of equal rewards
+    groups: int  # with such a row; groups that a part of the log stands for are counted
+    is_coarse: bool  # whether the values are so rounded that an equation tells half as much
 
     def suffices(self, constants: int) -> bool:
         """Whether it is enough for a formula with this many constants solved from the same rows."""
@@ -154,12 +154,12 @@ class Log:
     Of a large log, `part_of`, formulas are solved on the rows of some groups; `shows_all` if every other group is like one of them.
     """
 
-    formulas: Formulas
-    logged: Vector
-    counts: Vector
-    tolerance: Tolerance = Tolerance()
-    part_of: Log | None = None
-    shows_all: bool = True
+    formulas: Formulas  # the rows, and a cache of what plans compute for them
+    logged: Vector  # the advantage of each row that the file has
+    counts: Vector  # how many rows of the file each row stands for
+    tolerance: Tolerance = Tolerance()  # how exactly the logged values are read
+    part_of: Log | None = None  # the log of all rows, if these are the rows of some groups; else None
+    shows_all: bool = True  # whether every other group has the same rewards and logged values as one of these
 
     @classmethod
     def of(cls, table: pl.DataFrame, logged: Vector) -> Log:
@@ -274,9 +274,9 @@ class Log:
 class Judged:
     """What a formula computes for the rows of a log, and where it differs."""
 
-    candidate: Candidate
-    log: Log
-    computed: Vector
+    candidate: Candidate  # the plan and its factor
+    log: Log  # the rows that are compared: all, or a part that shows all of them
+    computed: Vector  # the advantage of each row by the plan, times the factor; NaN if it has none
 
     @classmethod
     def of(cls, candidate: Candidate, log: Log) -> Judged:
@@ -342,8 +342,8 @@ def slopes(values: Vector, logged: Vector, codes: AnyCodes) -> tuple[Vector, Vec
 class Intervals:
     """A lowest and a highest number for each row; if the lowest is above the highest, there is none."""
 
-    low: Vector
-    high: Vector
+    low: Vector  # the lowest number that each row allows
+    high: Vector  # the highest number that each row allows
 
     @classmethod
     def of(cls, logged: Vector, tolerance: Tolerance) -> Intervals:

@@ -56,13 +56,14 @@ FACTS = {
 class GroupLine:
     """What a line of the list says of a group."""
 
-    size: int
-    mean: Number
-    std: Number
+    size: int  # all rows of the group, scored or not; rollouts if they are the unit
+    mean: Number  # of its rewards; None if no row is scored
+    std: Number  # sample std of its rewards; 0 with a single one, NaN without any
+    # the mean reward, scaled to 0 (worst of the input) .. 1 (best); None without one, or if worst is best
     solve_rate: Number
-    constant: bool
-    status: str
-    rewards: Sequence[Number]
+    constant: bool  # whether it has at least two rewards, all of them equal
+    status: str  # of its first row under the plan; "zero-variance" also if a plan keeps groups of equal rewards
+    rewards: Sequence[Number]  # of all its rows, in the order of the files; None where a row has none that counts
 
 
 @dataclass(frozen=True)

@@ -34,29 +34,41 @@ _TEXTS = ("prompt", "response", "messages")
 class Wanted:
     """The options of the export; None if not given."""
 
-    to: str
+    to: str  # the kind of export, a key of `KINDS`
     choice: Choice = field(default_factory=lambda: Choice(per_group=1))  # which groups; the kind chooses rows
-    prompt: str | None = None
-    response: str | None = None
+    prompt: str | None = None  # the column of the prompt; None: from the schema, else found by name
+    response: str | None = None  # the column of the response; None: from the schema, else found by name
+    # the column of a conversation that ends with the response, instead of prompt and response
     messages: str | None = None
+    # sft: which rows of a group become records; None: the best
     pick: Literal["best", "all-above", "shortest"] | None = None
-    per_group: int | None = None
+    per_group: int | None = None  # sft: records of a group at most; None: 1, with all-above no limit
+    # sft: the least reward of a record; with all-above it replaces the mean of the group
     min_reward: float | None = None
-    keep_duplicates: bool | None = None
+    keep_duplicates: bool | None = None  # sft: whether equal responses to a prompt are kept
+    # pairs: which responses of a group are compared; None: the best with the worst
     pairs: Literal["extremes", "adjacent", "all"] | None = None
-    min_margin: float | None = None
+    min_margin: float | None = None  # pairs: the least difference of the two rewards; None: any above 0
+    # pairs: pairs of a group at most: the widest margins, or a random choice if there is a seed
     max_pairs: int | None = None
+    # weights: how an advantage A becomes a weight; None: exp
     weight: Literal["exp", "softmax", "positive"] | None = None
-    beta: float | None = None
+    beta: float | None = None  # weights: the temperature in exp(A / beta); None: 1
+    # weights: the largest exp(A / beta), before the weights of a group are scaled to mean 1; None: 20
     max_weight: float | None = None
+    # weights: the largest importance ratio of a token; None: weights are not multiplied by a ratio
     ratio_cap: float | None = None
+    # the column of log-probs of the tokens under the policy that is trained, for the ratio
     token_logprobs: str | None = None
+    # the column of log-probs of the same tokens under the policy that sampled them
     old_token_logprobs: str | None = None
-    pool: bool | None = None
-    pass_at: tuple[int, ...] | None = None
-    solved_at: float | None = None
+    pool: bool | None = None  # prompts: whether groups of the same prompt are merged
+    pass_at: tuple[int, ...] | None = None  # prompts: each K for which pass@K is a column
+    solved_at: float | None = None  # the least reward that counts as solved; None: the highest reward of the input
+    # tokens: the column with the list of response tokens, or of all tokens if another column says which count
     tokens: str | None = None
-    mask: str | None = None
+    mask: str | None = None  # the column with a number for each token: tokens with 0 or -100 do not count
+    # tokens: the column with the prompt tokens or their number, for the zeros that come first
     prompt_tokens: str | None = None
 
     def __post_init__(self) -> None:
@@ -93,21 +105,18 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class Rollouts:
-    """The rows that a kind chooses from, in the order of the input: row number, group, reward, advantage, text hashes.
+    """The rows that a kind chooses from, in the order of the input: row number, group, reward, advantage, text hashes."""
 
-    `groups` has the facts of all groups of the input, a line per code; `left_out` has the reasons why rows were left
-    out, with their numbers.
-    """
-
-    rows: Index
-    codes: Index
+    rows: Index  # the number of each row in the narrow table
+    codes: Index  # the group of each row, a line of `groups`
+    # finite, before any shaping; with `all_rows` the reward of the rollout; prompts: NaN for a missing one
     rewards: Vector
-    advantages: Vector
-    prompts: Hashes
-    responses: Hashes
-    groups: pl.DataFrame
+    advantages: Vector  # of each row; 0 if it is masked, NaN if it has none
+    prompts: Hashes  # the hash of each prompt; all 0 if no column of it is compared
+    responses: Hashes  # the hash of each response or conversation; all 0 for an export of prompts or tokens
+    groups: pl.DataFrame  # the facts of all groups of the input, a line per code
     lengths: Vector | None = None  # for --pick shortest
-    left_out: tuple[tuple[str, int], ...] = ()
+    left_out: tuple[tuple[str, int], ...] = ()  # each reason why rows were left out, and the number of rows
 
     @property
     def height(self) -> int:
@@ -134,8 +143,8 @@ class Rollouts:
 class Scale:
     """The rewards with the solve rates 0 and 1."""
 
-    worst: Number
-    best: Number
+    worst: Number  # the reward with solve rate 0: 0 if all rewards lie in 0..1, else the lowest; None: no reward
+    best: Number  # the reward with solve rate 1: 1 if all rewards lie in 0..1, else the highest; None: no reward
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,9 +152,9 @@ class Records:
     """What will be written: for each record the rows of its texts, and the computed columns."""
 
     rows: Mapping[str, Index]  # the rows of each text column: response, or chosen and rejected
-    columns: pl.DataFrame
+    columns: pl.DataFrame  # the computed columns, a line per record
     left_out: tuple[tuple[str, int], ...] = ()  # the reason, and the number of rows
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # about the records, each a sentence
     facts: Mapping[str, Any] = field(default_factory=dict)  # fields of the summary that only this kind has
 
     def at(self, kept: Mask) -> Records:
@@ -158,10 +167,10 @@ class Records:
 class Kind:
     """A kind of export: its description, its own options, and the function that makes its records."""
 
-    name: str
-    records: Callable[[Rollouts, Wanted], Records]
-    help: str
-    takes: tuple[str, ...]
+    name: str  # as --to takes it
+    records: Callable[[Rollouts, Wanted], Records]  # makes the records from the rows that may be chosen
+    help: str  # what its records are, in one line
+    takes: tuple[str, ...]  # the fields of `Wanted` that apply to it; one that no kind takes applies to all
     all_rows: bool = False  # use all rows of a rollout; otherwise only the row with its reward
 
 

@@ -48,20 +48,20 @@ def refuse_below(options: object, **least: int) -> None:
 class Choice:
     """Which groups are kept, and how many of their rows."""
 
-    where: Filter | None = None
+    where: Filter | None = None  # condition that the facts of a group must meet; None: every group meets it
     solved_at: float | None = None  # least reward that counts as solved (pass@K); None: the highest in the input
-    top: int | None = None
+    top: int | None = None  # the number of groups to keep with the largest `by`; None: all
     by: str = "std"  # what --top sorts by; -FACT takes the smallest
     top_p: float | None = None  # the share of the sum of the groups' variances to keep
     top_p_slack: float = 0.0  # how far below it the sum may stay
-    limit: int | None = None
-    per_group: int | None = None
-    pick: Pick = "spread"
-    seed: int | None = None
+    limit: int | None = None  # groups to keep at most: the first, or a random choice if there is a seed; None: all
+    per_group: int | None = None  # rows to keep at most of each group; None: all
+    pick: Pick = "spread"  # which rows `per_group` keeps; shortest: of the solved ones
+    seed: int | None = None  # of the random choices; None: `limit` takes the first groups, and the other draws use 0
     runs: int = 1  # this one and those of --against
-    control: bool = False
+    control: bool = False  # whether as many groups are also drawn at random, for a file of their own
     holdout: float | None = None  # the share of prompts that are split off
-    holdout_seed: int | None = None
+    holdout_seed: int | None = None  # another number splits the prompts in another way; None: 0
 
     def __post_init__(self) -> None:
         refuse_below(self, limit=1, per_group=1, top=1, seed=0, top_p_slack=0, holdout_seed=0)
@@ -102,8 +102,8 @@ class Choice:
 class Beside:
     """Groups and rows that go to a file of their own, beside the selected ones."""
 
-    groups: int
-    rows: int
+    groups: int  # with at least one row in that file
+    rows: int  # of these groups in that file; rows that are no rollouts are not counted
 
 
 @dataclass(frozen=True)
@@ -112,33 +112,38 @@ class Selected:
 
     NOT_SHOWN: ClassVar = frozenset({"key_note"})
 
-    inputs: Sequence[str]
-    version: Literal[1]
-    where: str | None
+    inputs: Sequence[str]  # the files that were read
+    version: Literal[1]  # of the form of this document
+    where: str | None  # the condition on groups, as it was given; None: there was none
+    # as --seed gave it; None: not given, --limit took the first groups and other random choices used 0
     seed: int | None
-    rows: int
-    kept_rows: int
-    kept_masked: int
-    kept_left_out: int
-    rollouts: int
-    kept_rollouts: int
-    groups: int
-    kept_groups: int
-    group_key: Sequence[str]
-    reward_columns: Sequence[str]
-    map: Mapping[str, facts.Number]
-    schema: str | None
-    key_note: str
-    notes: Sequence[str]
+    rows: int  # of the files, also those that do not count or are no rollouts
+    kept_rows: int  # that were kept for the output; rows of their records that are no rollouts are not counted
+    kept_masked: int  # kept rows that are masked: they count in their group and are not trained on
+    kept_left_out: int  # kept rows that are marked to be left out of their group
+    rollouts: int  # distinct rollouts of the input; the same as `rows` if no column has rollout ids
+    kept_rollouts: int  # distinct rollouts of the kept rows; the same as `kept_rows` if no column has rollout ids
+    groups: int  # of the input, before anything was chosen
+    kept_groups: int  # with at least one kept row
+    group_key: Sequence[str]  # the columns of the group key; empty if groups are blocks of rows alone
+    reward_columns: Sequence[str]  # the columns whose weighted sum is the reward
+    map: Mapping[str, facts.Number]  # what each text counts as (--map); null: a missing reward; empty without --map
+    schema: str | None  # the title of the file layout that was recognised or named; None: plain rows
+    key_note: str  # how the groups were found, in words
+    notes: Sequence[str]  # how the rows were read and grouped
+    # of the input's groups with two or more scored rows, the share with equal rewards; None: no such group
     zero_variance_share: facts.Number
+    # the same share for what is kept: with --per-group only the kept rows are compared
     kept_zero_variance_share: facts.Number
+    # how many groups and rows each reason left out; a reason is a condition, an option or a mark
     dropped: Sequence[facts.Dropped]
+    # what went to the further outputs, by `holdout` and `control`; empty if neither was asked for
     beside: Mapping[str, Beside]
-    warnings: Sequence[str]
-    outputs: Sequence[str]
-    seconds: float
-    against: Sequence[str] = ()
-    config: str | None = None
+    warnings: Sequence[str]  # about the input and the output, each a sentence
+    outputs: Sequence[str]  # the files that were written, those of `beside` last
+    seconds: float  # that the run took, by the clock
+    against: Sequence[str] = ()  # the runs of --against, as they were given; absent without the option
+    config: str | None = None  # the file of options that was read; absent: none was
 
 
 def select_rows(

@@ -41,18 +41,21 @@ _OVER_BATCH = {"std", "hard"}  # weights that depend on all groups of a batch
 class Plan:
     """The complete, valid arithmetic. Equal plans give equal numbers."""
 
-    method: str = "grpo"
+    method: str = "grpo"  # the name of the estimator, which computes the residual
+    # the parameters of its formula by name, defaults included; empty if it has none
     params: Mapping[str, Any] = field(default_factory=dict)
+    # whether the formula reads mean, sum and size of the group or of the batch
     baseline_level: Literal["group", "batch"] = "group"
-    unit: Unit = field(default_factory=Unit)
+    unit: Unit = field(default_factory=Unit)  # what counts as one reward: a row, or a rollout of several rows
+    # how reward columns become one reward, and what a missing one means
     rewards: Rewards = field(default_factory=Rewards)
-    shape: tuple[ShapeOp, ...] = ()
-    divisor: Divisor = field(default_factory=Divisor)
-    alone: Alone = field(default_factory=Alone)
-    groups: Groups = field(default_factory=Groups)
-    weight: Weight = field(default_factory=Weight)
-    post: tuple[PostOp, ...] = ()
-    distill: Distill = field(default_factory=Distill)
+    shape: tuple[ShapeOp, ...] = ()  # operations on the reward before the formula, in this order
+    divisor: Divisor = field(default_factory=Divisor)  # what the residual is divided by
+    alone: Alone = field(default_factory=Alone)  # what a group with one scored row gets
+    groups: Groups = field(default_factory=Groups)  # which groups are trained on, and what the others get
+    weight: Weight = field(default_factory=Weight)  # a factor on the advantages of a group, after the division
+    post: tuple[PostOp, ...] = ()  # operations on the advantages after the weight, in this order
+    distill: Distill = field(default_factory=Distill)  # what a teacher changes on each token; it needs --per-token
 
     @classmethod
     def of(cls, *layers: Mapping[str, Any]) -> Plan:

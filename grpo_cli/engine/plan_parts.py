@@ -26,10 +26,13 @@ class Unit:
     `states`: where the step part looks for steps that start from the same state.
     """
 
+    # each: every row counts; else a rollout counts once, with its first or last reward or their mean
     take: Literal["each", "first", "last", "mean"] = "each"
-    per_step: bool = False
+    per_step: bool = False  # whether the advantage is divided by the number of rows of its rollout
+    # what the step part, G - mean G divided as `divisor` says, is multiplied by; 0: there is none
     state_weight: float = 0.0
-    gamma: float = 0.95
+    gamma: float = 0.95  # discount of the step part: G = step reward + gamma G of the rollout's next step
+    # whether a step is compared with steps from the same state in its group or in the whole batch
     states: Literal["group", "batch"] = "group"
 
 
@@ -37,9 +40,12 @@ class Unit:
 class Rewards:
     """How reward columns become one reward, and what a missing reward means."""
 
-    weights: tuple[float, ...] = ()
+    weights: tuple[float, ...] = ()  # what each reward column is multiplied by, in their order; empty: 1
+    # sum: one advantage from the weighted sum; normalize: one per column, and their weighted sum (GDPO)
     combine: Literal["sum", "normalize"] = "sum"
+    # of several rewards one is missing: sum the others, count it as 0, or take it that the row has no reward
     component_missing: Literal["skip", "zero", "propagate"] = "skip"
+    # a row has no finite reward: stop, leave it out (null), leave it out with A = 0, count it as 0, or spread NaN
     missing: Literal["error", "exclude", "zero", "as-zero", "propagate"] = "error"
 
 
@@ -73,8 +79,8 @@ class Affine(Op):
     """r becomes (r + shift) * scale."""
 
     name = "affine"
-    shift: float = 0.0
-    scale: float = 1.0
+    shift: float = 0.0  # added to r first
+    scale: float = 1.0  # what the sum is multiplied by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +88,8 @@ class Clip(Op):
     """Values below `lo` become `lo`, values above `hi` become `hi`."""
 
     name = "clip"
-    lo: float | None = None
-    hi: float | None = None
+    lo: float | None = None  # the lower bound; None: there is none
+    hi: float | None = None  # the upper bound; None: there is none
 
     def __post_init__(self) -> None:
         if self.lo is not None and self.hi is not None and self.lo > self.hi:
@@ -96,7 +102,7 @@ class Kl(Op):
 
     name = "kl"
     needs = ("kl",)
-    coef: float = 0.0
+    coef: float = 0.0  # what one nat of KL costs; a negative one rewards it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,9 +114,10 @@ class Overlong(Op):
 
     name = "overlong"
     needs = ("length",)
-    max: float = 0.0
-    buffer: float = 1.0
-    penalty: float = 1.0
+    max: float = 0.0  # length at which all of `penalty` is subtracted
+    buffer: float = 1.0  # the length below `max` over which the loss grows from 0 to `penalty`
+    penalty: float = 1.0  # what is subtracted from r where the length is `max`
+    # above `max` the loss keeps growing (linear), stays at `penalty` (floor), or r is 0 (zero)
     beyond: Literal["linear", "floor", "zero"] = "linear"
 
     def __post_init__(self) -> None:
@@ -125,7 +132,7 @@ class Truncated(Op):
 
     name = "truncated"
     needs = ("truncated",)
-    factor: float = 0.0
+    factor: float = 0.0  # what the reward of a cut response is multiplied by; 1: nothing changes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,8 +141,11 @@ class Length(Op):
 
     name = "length"
     needs = ("length",)
+    # share of the group's mean reward that is subtracted for the longest response; for others in proportion
     output: float = 0.25
+    # share of the mean that is subtracted where the input is longest; elsewhere in proportion to the input
     input: float = 0.1
+    # share of the mean that is subtracted where the turns are most; elsewhere in proportion to their number
     turns: float = 0.1
 
 
@@ -148,7 +158,8 @@ class Rank(Op):
 
     name = "rank"
     needs = ("logprob",)
-    penalty: float = 0.25
+    penalty: float = 0.25  # times rank / n is the share of r that is lost; the rank goes from 0 (least likely) to n - 1
+    # the reward that the group's mean is subtracted from: the penalised one (shaped) or the one before (raw)
     numerator: Literal["shaped", "raw"] = "shaped"
 
 
@@ -157,7 +168,7 @@ class Binary(Op):
     """r becomes 1 where r > threshold, else 0."""
 
     name = "binary"
-    threshold: float = 0.5
+    threshold: float = 0.5  # the reward must be above it to count as 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,16 +179,18 @@ class Divisor:
     makes the advantage 0.
     """
 
-    level: Level = "group"
+    level: Level = "group"  # what divides: the spread of the group or of the batch, a constant, or nothing (none)
+    # spread of the rewards, of the residuals (reward - baseline), or of the group's other rewards
     of: Literal["reward", "residual", "others"] = "reward"
-    measure: Literal["std", "mad"] = "std"
+    measure: Literal["std", "mad"] = "std"  # standard deviation, or mean absolute deviation (mad)
+    # the variance is the sum of squares over n - ddof; it also counts in the std of groups that is reported
     ddof: int = 1
-    inside: float = 0.0
-    floor: float = 0.0
-    epsilon: float = 1e-6
-    only_positive: bool = False
-    least: float | None = None
-    constant: float = 1.0
+    inside: float = 0.0  # added to the variance under the root
+    floor: float = 0.0  # the least value under the root: sqrt(max(var + inside, floor))
+    epsilon: float = 1e-6  # added to the std or the mad, outside the root; not to a constant
+    only_positive: bool = False  # whether a residual stays undivided where the divisor is not above epsilon
+    least: float | None = None  # A is 0 where the spread is NaN or not above this; None: there is no such bound
+    constant: float = 1.0  # what divides if the level is constant
 
     def __post_init__(self) -> None:
         if self.ddof not in {0, 1}:
@@ -202,8 +215,10 @@ class Alone:
     a divisor; `result` keeps that value or replaces it.
     """
 
+    # what its reward is compared with: itself (residual 0), a mean of 0, or what the formula gives
     baseline: Literal["own", "zero", "formula"] = "own"
-    sd: Literal["zero", "one", "nan"] = "one"
+    sd: Literal["zero", "one", "nan"] = "one"  # taken for its std in a divisor, before epsilon is added
+    # keep: what was computed; else it is replaced by the reward, 0, NaN or null, the row dropped, or the run stopped
     result: Literal["keep", "raw", "zero", "nan", "null", "drop", "error"] = "zero"
 
 
@@ -214,10 +229,14 @@ class Groups:
     `statistics`: whether skipped groups count in the std of the batch. (Whitening counts what is left.)
     """
 
+    # what groups of equal rewards get: the computed value (keep), null, or their rows are dropped
     zero_variance: Literal["keep", "drop", "null"] = "keep"
+    # groups with a std up to this count as groups of equal rewards; None: only equal rewards do
     std_threshold: float | None = None
-    min_size: int = 1
+    min_size: int = 1  # the fewest scored rows of a group that is trained on
+    # what groups with fewer scored rows get: null, 0, or their rows are dropped
     small: Literal["null", "zero", "drop"] = "null"
+    # whether all groups or only the kept ones count in the std of the batch, and in weights over the batch
     statistics: Literal["all", "kept"] = "all"
 
     def __post_init__(self) -> None:
@@ -238,12 +257,12 @@ class Weight:
     mean of the first reward column; only groups with a spread count, and an m of 0 counts as 1.
     """
 
-    by: Literal["none", "peak", "pass-at-k", "std", "hard"] = "none"
-    solved: float | None = None
-    peak: float = 0.5
-    sharpness: float = 1.0
-    k: int = 2
-    temperature: float = 2.0
+    by: Literal["none", "peak", "pass-at-k", "std", "hard"] = "none"  # which factor; none: 1
+    solved: float | None = None  # least reward before shaping that counts as solved in p; None: p is the mean reward
+    peak: float = 0.5  # the solve rate whose groups get the factor 1, the largest
+    sharpness: float = 1.0  # how fast the factor falls away from the peak; 0: all groups get 1
+    k: int = 2  # size of the sets in k (1 - p)^(k - 1); 1: all groups get 1
+    temperature: float = 2.0  # divides m in exp(-m / temperature): the larger, the closer the factors are to 1
 
     def __post_init__(self) -> None:
         if not 0 < self.peak < 1:
@@ -263,13 +282,15 @@ class Whiten:
     `masked`: whether masked rows count. By level, they do unless tokens are counted: trainers count those of the loss mask.
     """
 
-    name: ClassVar[str] = "whiten"
+    name: ClassVar[str] = "whiten"  # its `op` in a plan
+    # whether each row or each token of the batch counts once in the mean and the variance
     level: Literal["sample", "token"] = "sample"
-    divide: bool = True
-    ddof: int = 1
-    inside: float = 1e-8
-    floor: float = 0.0
-    epsilon: float = 0.0
+    divide: bool = True  # false: only the mean is subtracted
+    ddof: int = 1  # the variance is the sum of squares over n - ddof, n the number of rows or tokens
+    inside: float = 1e-8  # added to the variance of the batch under the root
+    floor: float = 0.0  # the least value under the root: sqrt(max(var + inside, floor))
+    epsilon: float = 0.0  # added to the root of the variance
+    # whether masked rows count in the mean and the variance; by-level: with sample they do, with token not
     masked: Literal["by-level", "count", "skip"] = "by-level"
 
     @property
@@ -289,7 +310,7 @@ class ByLength(Op):
 
     name = "length"
     needs = ("length",)
-    max: float = 1.0
+    max: float = 1.0  # the length at which A does not change
 
     def __post_init__(self) -> None:
         if self.max <= 0:
@@ -302,7 +323,7 @@ class Discount(Op):
 
     name = "discount"
     needs = ("rollout",)
-    gamma: float = 1.0
+    gamma: float = 1.0  # what the next row's new A is multiplied by; 1: no discount
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,11 +341,11 @@ class Distill:
     A < 0. `clamp`: d is first cut to -clamp..clamp. A coef of 0 changes nothing.
     """
 
-    coef: float = 0.0
-    form: Literal["add", "reweight"] = "add"
-    clamp: float | None = None
-    clip: float = 0.2
-    negative_only: bool = False
+    coef: float = 0.0  # add: what d is multiplied by; reweight: the share of the factor, 0 to 1; 0: no change
+    form: Literal["add", "reweight"] = "add"  # whether A gets a summand or a factor on each token
+    clamp: float | None = None  # the largest |d| that counts; None: d is not cut
+    clip: float = 0.2  # reweight: how far the ratio exp(sign(A) d) may be from 1
+    negative_only: bool = False  # reweight: whether only tokens with A < 0 change
 
     def __post_init__(self) -> None:
         if self.form == "reweight" and not 0 <= self.coef <= 1:

@@ -27,17 +27,19 @@ _MOST = 32  # presets that one inherits from, directly or not
 class Facts:
     """Where the arithmetic comes from, and what its tool does beside it."""
 
-    framework: str
-    estimator: str
-    source: Mapping[str, str]
+    framework: str  # the trainer, or the code of a paper
+    estimator: str  # the class, function or option of the framework that computes it
+    source: Mapping[str, str]  # where the code was read: repo, path with lines, commit, version and date
+    # the framework's own options with the values that give this arithmetic
     options: Mapping[str, object] = field(default_factory=dict)
-    unequal: str = ""
+    unequal: str = ""  # what the tool does with groups of different sizes
     rollouts: Counting = "each"  # how rows of one rollout count in the tool
     masked_rows: MaskedRows = ""  # whether rows that are marked as masked or failed count in the tool
     kl: str = ""  # estimator and reduction of the KL that the tool subtracts from rewards: "k1 sum"
+    # what may surprise in the tool, and how this differs from it, each in a sentence or two
     oddities: tuple[str, ...] = ()
-    refused: str = ""
-    archive: bool = False
+    refused: str = ""  # why it cannot be computed from reward tables; empty if it can
+    archive: bool = False  # whether it is an old version or the code of a paper, which only --all lists
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +54,9 @@ class Entry(Facts):
 class Preset(Facts):
     """A preset, with its layers of dotted settings (weak to strong)."""
 
-    name: str
-    layers: tuple[Mapping[str, Any], ...]
-    parents: tuple[str, ...] = ()
+    name: str  # as --preset takes it
+    layers: tuple[Mapping[str, Any], ...]  # the settings of each ancestor and then its own, by dotted name
+    parents: tuple[str, ...] = ()  # the presets that it inherits from, the farthest first
 
     @cached_property
     def plan(self) -> Plan:

@@ -47,7 +47,7 @@ LARGEST_STD = 1e-6  # added to the largest std of a batch, which may be 0
 class Scored:
     """The result of the engine: the narrow table with the columns of rows, and a line for each group.
 
-    A group has its `code`, `batch` and `size` (all of its rows), its facts, and `.kept` and `.status` of its first row.
+    A group has its `code`, `batch` and `size` (all of its rows), its facts, whether it is `.kept`, and its `.status`.
     """
 
     plan: Plan
@@ -116,13 +116,9 @@ def _scored(plan: Plan, table: pl.DataFrame, *, intermediate: bool) -> Scored:
         frames.let(status, ".status")
         columns = frames.select((*OF_ROWS, *frames.names) if intermediate else OF_ROWS)
     batches = pl.Series(BATCH, frames.batch_of_group)
-    group_status = pl.col(".group_status").alias(".status")
+    group_status = pl.when(pl.col(".n") == 0).then(_literal("unscorable")).otherwise(".group_status").alias(".status")
     groups = frames.groups.select("code", "size", *OF_GROUPS, ".kept", batches, group_status)
     scorable = columns[".scorable"]
-    if not scorable.all():
-        statuses = columns.select(".status", code=table[GROUP])
-        first = statuses.unique("code", keep="first").sort("code")
-        groups = groups.with_columns(first[".status"])
     if MASKED in table.columns:
         masked = pl.when(table[MASKED] & scorable).then(_literal("masked"))
         marked = pl.coalesce(masked, pl.col(".status"))

@@ -251,17 +251,19 @@ def weights_of(given: Given) -> list[float]:
 class Overridden:
     """A field of a preset that a flag changed."""
 
-    preset: Any
-    plan: Any
+    preset: Any  # its value in the preset; None if the preset does not have the field
+    plan: Any  # its value in the plan; None if the plan does not have the field
 
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
     """The preset of a plan, where a file or a package has it, and what flags changed of it."""
 
-    name: str
-    from_: str | None = None
+    name: str  # of the preset, as --preset takes it
+    from_: str | None = None  # the file, or the package with its version, that has the preset; absent if it is built in
+    # where its formula was read: `repo`, `path` and `date`, and `commit` or `version` if known
     source: Mapping[str, str]
+    # the fields in which the plan is not the preset, by dotted name; empty if none
     overridden: Mapping[str, Overridden]
 
 

@@ -35,11 +35,11 @@ ROUNDED = 1e-4  # advantages of a block whose mean is nearer to 0 add up to 0, u
 class Groups:
     """The group and the batch of every row."""
 
-    columns: Columns
-    rule: Rule
+    columns: Columns  # of all rows that were read
+    rule: Rule  # which rows are a group, and which groups are a batch
     by_key: Coded  # before each key is cut into blocks
     coded: Coded  # the groups
-    batches: Coded
+    batches: Coded  # the batch of every row
     cut_size: int | None = None  # the block size that the logged advantages reveal, if any
     short: Mask | None = None  # groups that are blocks with too few rows; None if no block is
     rollouts: Coded | None = None  # the rollout of every row, if some rollout has several rows

@@ -221,10 +221,11 @@ def rewards_of(schema: Schema, table: Table) -> tuple[str, ...]:
 class Match:
     """How well a schema fits a file: its score, or the reasons against it."""
 
-    schema: str
+    schema: str  # the name of the schema
+    # higher is more specific: 3 for a field (2 if of any shape) or the file name, 1 for a column it must not have
     score: int
     by: Sequence[str]  # the reasons for it
-    against: Sequence[str]
+    against: Sequence[str]  # the reasons against it; empty if it fits
 
 
 def with_schema(files: Sequence[T], choice: str | None, over: OverTables = map) -> list[T]:
@@ -321,11 +322,11 @@ def _can_hold(known: Reader, layout: str) -> bool:
 class SchemaMatch:
     """Which schema a file has, and why."""
 
-    file: str
-    schema: str | None
-    because: Sequence[str]
-    also: Sequence[Match]
-    nearly: Sequence[Match]
+    file: str  # as it was given
+    schema: str | None  # the name of the schema that fits best; None: no schema fits
+    because: Sequence[str]  # the fields that it has, and `the file name` if that fits; empty without a schema
+    also: Sequence[Match]  # the other schemas that fit, less specifically, the best first
+    nearly: Sequence[Match]  # at most three schemas with a single reason against them, the best first
 
 
 def explained(name: str) -> SchemaMatch:

@@ -55,16 +55,16 @@ _DIGITS = 17  # with more, a float is not the number that was written
 class Job:
     """The file, the columns to add (a frame, or the name of a file that has them), which row is whose, and where to write."""
 
-    file: str
-    columns: FrameReader | str
+    file: str  # that gets the columns
+    columns: FrameReader | str  # the frame, or the name of the file, that has the columns
     chosen: Sequence[str] = ()  # NAME or NAME=NEW: some of the columns, and their names in the output
     on: Sequence[str] = ()  # the columns of the key; none: by position
     take: Take | None = None  # of several rows with one key
     by_position: bool = False  # even if ids differ
-    gate: Filter | None = None
+    gate: Filter | None = None  # the condition of --fail-on, checked before anything is written
     schema: str | None = None  # the schema, named as in a Binding; "none": rows are records
-    output: Output = field(default_factory=lambda: Output(word="added"))
-    max_line: int = MAX_LINE
+    output: Output = field(default_factory=lambda: Output(word="added"))  # where and how to write
+    max_line: int = MAX_LINE  # the most bytes of a line, in both files
 
     @classmethod
     def of(cls, given: Given, **more: Any) -> Job:
@@ -81,33 +81,33 @@ class Job:
 class Joined:
     """How rows matched by key: `unused` are rows of the other file that belong to none, `repeated` keys that several of its rows have."""
 
-    on: Mapping[str, str]
-    take: Take | None
-    rows: int
-    matched: int
-    unmatched: int
-    unmatched_share: float
-    unused: int
-    unused_share: float
-    repeated: int
+    on: Mapping[str, str]  # each key column of the file, with its name in the other file
+    take: Take | None  # which value is taken if several rows of the other file have the key; None: that is an error
+    rows: int  # of the file that gets the columns
+    matched: int  # rows of the file whose key is in the other file
+    unmatched: int  # rows of the file whose key is not in the other file: their new values are null
+    unmatched_share: float  # `unmatched` as a share of the rows of the file
+    unused: int  # rows of the other file whose key is not in the file
+    unused_share: float  # `unused` as a share of the rows of the other file
+    repeated: int  # keys of the file that several rows of the other file have
 
 
 @dataclass(frozen=True, kw_only=True)
 class Added:
     """The summary of `add`."""
 
-    version: Literal[1]
-    inputs: Sequence[str]
-    from_: str
-    schema: str | None
-    rows: int
-    columns: Mapping[str, str]
-    replaced: Sequence[str]
-    joined: Joined | None
-    outputs: Sequence[str]
-    warnings: Sequence[str]
-    seconds: float
-    config: str | None = None
+    version: Literal[1]  # of the document; it changes when the meaning of a key does
+    inputs: Sequence[str]  # the one file that gets the columns
+    from_: str  # the name of the file that has the columns, as given; `frame` if Python gave a frame
+    schema: str | None  # the name of the file's schema, whose rollouts are rows; None without one
+    rows: int  # of the file; each gets a value, which may be null
+    columns: Mapping[str, str]  # the new columns, each with its type in polars
+    replaced: Sequence[str]  # those of the new columns that the file had before
+    joined: Joined | None  # how rows matched by key; None if row i belongs to row i
+    outputs: Sequence[str]  # the one file that was written, or stdout
+    warnings: Sequence[str]  # values that JSON cannot hold, and notes of the writer
+    seconds: float  # the whole run took
+    config: str | None = None  # the file of options that was read; absent if none was
 
 
 def run(job: Job, phase: Phase = lambda *_: None) -> Added:
@@ -117,7 +117,7 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Added:
     if job.file == STDIN == job.columns:
         raise UsageError("standard input is both FILE and --from", "name one of them")
     table = _opened(_only(job.file), job)
-    other, frame = _read(job.columns)
+    other, frame = _read(job)
     on = keys_of(job.on, table, other)
     has_types = other.format.has_types
     others = [name for name in frame.columns if name not in on.values()]
@@ -193,11 +193,12 @@ def _opened(source: Input, job: Job) -> FileTable:
         return records
 
 
-def _read(columns: FrameReader | str) -> tuple[Table, pl.DataFrame]:
+def _read(job: Job) -> tuple[Table, pl.DataFrame]:
     """The table that has the columns to add, and all of it."""
+    columns = job.columns
     if isinstance(columns, FrameReader):
         return Table(FRAME, columns), columns.take(list(columns.names), None)
-    source = registry.as_text(_only(columns))
+    source = registry.as_text(replace(_only(columns), max_line=job.max_line))
     kind = registry.of(source)
     return FileTable(source, kind), replace(kind, strict=True).read(source)
 

@@ -21,7 +21,7 @@ from grpo_cli.write.write_outputs import Phase
 class Job(inspect.Job):
     """Which runs to compare, and how."""
 
-    draws: Sequence[int] = ()
+    draws: Sequence[int] = ()  # the numbers of --pass-at: rollouts drawn from each prompt
 
     @classmethod
     def of(cls, given: Given, **more: Any) -> Self:

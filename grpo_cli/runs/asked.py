@@ -44,9 +44,9 @@ _STDOUTS = frozenset({"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
 class OnFiles:
     """A job on input files, whose columns the binding names."""
 
-    inputs: Sequence[str] = ()
+    inputs: Sequence[str] = ()  # files, folders, patterns and URLs, as given; - is standard input
     before: Sequence[str] = ()  # other runs (--against)
-    binding: Binding = field(default_factory=Binding)
+    binding: Binding = field(default_factory=Binding)  # the columns of the key, the rewards and the rest
 
     @property
     def name(self) -> str:

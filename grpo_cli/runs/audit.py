@@ -39,9 +39,10 @@ SHOWN = 10  # columns of numbers, in an error
 class Job(OnFiles):
     """What to audit: the column of advantages (None: found by name), and what the user says about their formula."""
 
-    column: str | None = None
+    column: str | None = None  # that has the logged advantages; None: found by name
+    # what the user says about the formula: weights, shaping and a claimed plan
     said: Said = field(default_factory=Said)
-    gate: Filter | None = None
+    gate: Filter | None = None  # the condition of --fail-on, checked when the facts are known
 
     @classmethod
     def of(cls, given: Given, **more: Any) -> Job:

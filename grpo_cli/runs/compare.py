@@ -40,8 +40,8 @@ class Job(OnFiles):
     The column of the output is the prefix of the new columns. Without an output nothing is written.
     """
 
-    plans: Mapping[str, Contender]
-    output: Output | None = None
+    plans: Mapping[str, Contender]  # by the texts of --preset and --method; the first is the reference
+    output: Output | None = None  # where the columns of all plans go; None without --write
 
     @classmethod
     def of(cls, given: Given) -> Job:

@@ -47,11 +47,11 @@ from grpo_cli.write.write_outputs import Computed, Phase, write
 class Job(OnFiles):
     """What to read, what to compute, and what to write."""
 
-    plan: Plan
+    plan: Plan  # what is computed; with --plan-by only the first of the plans
     parts: PlanBy | None = None  # --plan-by: its plans replace `plan`
-    output: Output = field(default_factory=Output)
-    gate: Filter | None = None
-    dry_run: bool = False
+    output: Output = field(default_factory=Output)  # where and how to write
+    gate: Filter | None = None  # the condition of --fail-on, checked before anything is written
+    dry_run: bool = False  # --explain: compute with all intermediate columns, and write nothing
     silent: bool = False  # nobody sees the facts: they are computed for a gate only
     # The preset of each part's plan; "": of the plan for all rows.
     origins: Mapping[str, Origin | None] = field(default_factory=dict)
@@ -84,16 +84,16 @@ class Facts(Summary):
 
     NOT_SHOWN: ClassVar = frozenset({"value", "key_note"})
 
-    preset: Origin | None
-    inputs: Sequence[str]
-    advantage_column: str
-    more_columns: Sequence[str]
-    dropped_rows: int
-    copied_rows: int
-    outputs: Sequence[str]
-    per_token: OnTokens | None = None
-    seconds: float | None = None
-    config: str | None = None
+    preset: Origin | None  # that the plan comes from, and what options changed of it; None without --preset
+    inputs: Sequence[str]  # the files; - is standard input
+    advantage_column: str  # the name of the new column with the advantages
+    more_columns: Sequence[str]  # further new columns: facts of groups, and which rows are copies
+    dropped_rows: int  # rows that are not written: the plan drops their groups, or their block is incomplete
+    copied_rows: int  # rows that --duplicate writes once more in place of dropped ones
+    outputs: Sequence[str]  # the files that were written, or stdout; empty if nothing was
+    per_token: OnTokens | None = None  # the tokens that get the advantages; absent without --per-token
+    seconds: float | None = None  # the whole run took; absent if a gate stopped it
+    config: str | None = None  # the file of options that was read; absent if none was
 
 
 class FactsOfPart(Facts):
@@ -108,28 +108,28 @@ class FactsOfPart(Facts):
 class FactsOfParts:
     """The summary of `compute --plan-by`."""
 
-    version: Literal[1]
-    inputs: Sequence[str]
-    advantage_column: str
-    more_columns: Sequence[str]
-    outputs: Sequence[str]
-    plan_by: str
-    rows: int
-    groups: int
-    dropped_rows: int
-    copied_rows: int
-    parts: Sequence[FactsOfPart]
-    warnings: Sequence[str]
-    seconds: float | None = None
-    config: str | None = None
+    version: Literal[1]  # of the document; it changes when the meaning of a key does
+    inputs: Sequence[str]  # the files
+    advantage_column: str  # the name of the new column with the advantages of all parts
+    more_columns: Sequence[str]  # further new columns: facts of groups, and which rows are copies
+    outputs: Sequence[str]  # the files that were written, or stdout; empty if nothing was
+    plan_by: str  # the column whose value says which plan a row has
+    rows: int  # the sum of `rows` over the parts
+    groups: int  # the sum of `groups` over the parts
+    dropped_rows: int  # the sum of `dropped_rows` over the parts
+    copied_rows: int  # always 0: --duplicate takes a single plan
+    parts: Sequence[FactsOfPart]  # the result for each value of the column of --plan-by
+    warnings: Sequence[str]  # about files and outputs; those about rows are in their part
+    seconds: float | None = None  # the whole run took; absent if a gate stopped it
+    config: str | None = None  # the file of options that was read; absent if none was
 
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
     """The result of a run; `facts` are None after a silent one. A run without --plan-by has a single part."""
 
-    facts: Facts | FactsOfParts | None
-    parts: Sequence[Computed]
+    facts: Facts | FactsOfParts | None  # None if nobody sees them and no gate needs them
+    parts: Sequence[Computed]  # the advantages of each part, and which of its rows are written
 
 
 def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Done:

@@ -36,7 +36,7 @@ from grpo_cli.values.cells import Field, canonical
 from grpo_cli.values.paths import items
 from grpo_cli.values.slices import Ints
 from grpo_cli.write.outputs import STDOUT, Target, added, refuse_columns, refuse_read_columns, refuse_summary
-from grpo_cli.write.token_lists import tokens_of_rows
+from grpo_cli.write.token_lists import OnTokens, token_facts, tokens_of_rows
 
 
 def run(job: Job, source: BinaryIO, sink: BinaryIO) -> Facts:
@@ -59,15 +59,19 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> Facts:
         warnings.append("every group has a single row: the key may be an id of the rollout, not of the prompt")
     if summary.left_out == summary.rows:
         warnings.append("every row is left out of its group")
+    counts = tally.counts
+    columns = job.output.tokens
+    tokens = None if columns is None else OnTokens(columns.given, counts["tokens"], counts["response_tokens"])
     return Facts(
         **{**vars(summary), "warnings": warnings},
         preset=job.origins.get(""),
         inputs=[STDOUT],
         advantage_column=job.output.column,
         more_columns=job.output.names[1:],
-        dropped_rows=tally.counts["dropped_rows"],
+        dropped_rows=counts["dropped_rows"],
         copied_rows=0,
         outputs=["stdout"],
+        per_token=tokens,
         seconds=round(time.perf_counter() - started, 3),
     )
 
@@ -135,6 +139,9 @@ def _weave(job: Job, portion: InMemory, sink: BinaryIO) -> Tally:
     table.format.weave(portion, narrow.scans[0].index, sink, weaving)
     sink.flush()
     tally = Tally.of(scored, narrow, group_facts(scored))
+    if tokens is not None and job.output.tokens is not None:
+        counted = token_facts(job.output.tokens, tokens)
+        tally.counts.update(tokens=counted.tokens, response_tokens=counted.response_tokens)
     return replace(tally, reward=Numbers.of(scored.rows[".reward"]))
 
 
@@ -205,7 +212,8 @@ class _Keys:
     ends: tuple[str, ...]  # the columns whose change ends a portion
     groups: tuple[str, ...]  # those of the group, where a portion is a batch
     runs: list[_Run] = field(default_factory=list)  # of the portion that waits
-    left: set[bytes] = field(default_factory=set)
+    left: set[bytes] = field(default_factory=set)  # digests of complete keys: one that comes back is an error
+    # for the digest of each group that of its batch, where a portion is a batch
     portion_of: dict[bytes, bytes] = field(default_factory=dict)
 
     def add(self, arrived: InMemory, starts: Ints) -> int | None:

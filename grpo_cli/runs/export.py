@@ -51,10 +51,10 @@ PIECE_ROWS = 4096
 class Job(OnFiles):
     """What to read, what to make of it, and where to write the result."""
 
-    wanted: Wanted
-    plan: Plan = field(default_factory=Plan)
-    output: Output = field(default_factory=Output)
-    gate: Filter | None = None
+    wanted: Wanted  # the kind of records, and the options of that kind
+    plan: Plan = field(default_factory=Plan)  # the rewards of rows, and for weights and tokens their advantages
+    output: Output = field(default_factory=Output)  # where and how to write
+    gate: Filter | None = None  # the condition of --fail-on, checked before anything is written
 
     @classmethod
     def of(cls, given: Given, **more: Any) -> Job:
@@ -87,34 +87,38 @@ class Exported:
 
     NOT_SHOWN: ClassVar = frozenset({"key_note"})
 
-    version: Literal[1]
-    to: str
-    inputs: Sequence[str]
-    against: Sequence[str]
-    where: str | None
-    rows: int
-    groups: int
-    group_key: Sequence[str]
-    reward_columns: Sequence[str]
-    map: Mapping[str, Number]
-    texts: str
-    schema: str | None
-    plan: Plan | None
-    records: int
+    version: Literal[1]  # of the document; it changes when the meaning of a key does
+    to: str  # the kind of records: sft, pairs, weights, prompts or tokens
+    inputs: Sequence[str]  # the files
+    against: Sequence[str]  # the other runs, as --against gives them; empty without it
+    where: str | None  # the condition that groups must meet, as given; None without one
+    rows: int  # of the files, those that are no rollouts too
+    groups: int  # of the input, before any are chosen
+    group_key: Sequence[str]  # the columns of the key; empty if groups are blocks of rows
+    reward_columns: Sequence[str]  # all columns that make the reward
+    map: Mapping[str, Number]  # the reward that each text of --map stands for, None for a missing one; empty without it
+    texts: str  # the columns that records are made from, in words
+    schema: str | None  # the title of the file's schema; None if it has none
+    plan: Plan | None  # that made the advantages; None unless records are weights or tokens
+    records: int  # in the first output; `beside` has those of the others
     beside: Mapping[str, int]  # the records of each further output
-    columns: Sequence[str]
-    dropped: Sequence[Dropped]
-    narrow_pairs: int | None = None
-    pairs_over_limit: int | None = None
+    columns: Sequence[str]  # of a record, those of texts first
+    dropped: Sequence[Dropped]  # rows that no record has, by reason
+    narrow_pairs: int | None = None  # pairs whose margin is less than --min-margin; absent unless records are pairs
+    pairs_over_limit: int | None = None  # pairs beyond --max-pairs of their group; absent without that option
+    # groups with a usable row that give no pair, counted for each prompt; absent unless records are pairs
     groups_without_pair: int | None = None
+    # the least reward that counts as solved;
+    # None without --solved-at and --pass-at, absent unless records are prompts
     solved_at: Number | Absent = ABSENT
+    # the rewards with solve rates 0 and 1; None with --solved-at, absent unless records are prompts
     scale: Scale | Absent | None = ABSENT
-    key_note: str
-    notes: Sequence[str]
-    outputs: Sequence[str]
-    warnings: Sequence[str]
-    seconds: float
-    config: str | None = None
+    key_note: str  # the key in words, and how it was found; not in a document, whose notes have it
+    notes: Sequence[str]  # how rows were read and grouped
+    outputs: Sequence[str]  # the first output, then the further ones
+    warnings: Sequence[str]  # about the input and the records
+    seconds: float  # the whole run took
+    config: str | None = None  # the file of options that was read; absent if none was
 
 
 def wanted_of(given: Given) -> Wanted:

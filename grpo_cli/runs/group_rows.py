@@ -35,10 +35,11 @@ KEYS = 300_000  # characters of all keys that the search of a report covers
 class GroupRows:
     """The rows of a group in a report."""
 
-    prompt: Sequence[Passage]
-    truth: str | None
+    prompt: Sequence[Passage]  # what the model was asked; empty if that is the key, or unknown
+    truth: str | None  # what the responses are compared with; None if no column has it
     more: bool  # whether it has further rows
-    lines: Sequence[Sequence[Any]]
+    lines: Sequence[Sequence[Any]]  # the numbers of each row under `heads` of the table, of up to 16 rows
+    # the response of each row, in passages; None if the page has no room for it
     said: Sequence[Sequence[Passage]] | None
 
 
@@ -46,12 +47,12 @@ class GroupRows:
 class GroupTable:
     """The groups of a report: their `keys`, `columns` with a line each, and the rows of each under their `heads`."""
 
-    says: str
-    columns: Sequence[str]
-    keys: Sequence[str]
-    lines: Sequence[Sequence[Any]]
-    heads: Sequence[str]
-    rows: Sequence[GroupRows]
+    says: str  # the caption: how many groups are here, and how many with texts
+    columns: Sequence[str]  # the heads of the table of groups
+    keys: Sequence[str]  # the key of each group in full, or cut less than in its line: the search finds these
+    lines: Sequence[Sequence[Any]]  # the values of each group under `columns`
+    heads: Sequence[str]  # of the numbers of a row, the same in all groups
+    rows: Sequence[GroupRows]  # the first rows of each group, in the order of `lines`
 
 
 def show_group(inspection: Inspection, key: str, most: int | None = None) -> ShownGroup:

@@ -39,8 +39,8 @@ LOGPROBS = ("token_logprobs", "old_token_logprobs", "token_entropy", "mask")
 class Job(OnFiles):
     """Which files to inspect, and what to show of them."""
 
-    plan: Plan = field(default_factory=Plan)
-    view: View = field(default_factory=View)
+    plan: Plan = field(default_factory=Plan)  # whose advantages are shown beside the rewards
+    view: View = field(default_factory=View)  # what to show, and the columns that it needs
     where: Filter | None = None  # only these groups
     report: Path | None = None  # the caller writes it; the path is checked before anything is read
     force: bool = False  # an existing report may be replaced

@@ -39,11 +39,11 @@ _BYTES = 256  # per row, in a file that does not say how many rows it has
 class OnRay:
     """Workers on a cluster."""
 
-    address: str | None
-    verbose: bool
-    exit: ExitStack
-    rows: int = ROWS
-    most: int = MOST
+    address: str | None  # of the cluster; None: RAY_ADDRESS, else a cluster on this machine
+    verbose: bool  # whether Ray may print and log
+    exit: ExitStack  # leaves the cluster when it is closed
+    rows: int = ROWS  # of a task, at least
+    most: int = MOST  # tasks of a reading, about: with more rows, each task has more of them
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -70,10 +70,10 @@ class OnRay:
 class Tasks:
     """The stages of a run, in tasks of at least `rows` rows; `phase` hears how many tasks are done."""
 
-    cluster: Cluster
-    phase: Phase
-    rows: int
-    most: int
+    cluster: Cluster  # that runs the tasks
+    phase: Phase  # is told how many tasks are done, or how many files are written
+    rows: int  # of a task, at least
+    most: int  # tasks of a reading, about: with more rows, each task has more of them
 
     def __call__(self, work: Callable[[Table], Any], tables: Iterable[Table], /) -> Iterator[Any]:
         """Do the work on each table. Files that only this process has are read here, such as a pipe or a converted file."""

@@ -40,8 +40,8 @@ _ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token", "P
 class Cluster:
     """Machines that run tasks; `is_here` if this is the only one."""
 
-    ray: Any
-    is_here: bool = False
+    ray: Any  # the module, connected to the cluster
+    is_here: bool = False  # whether this run has started it, on this machine only
 
     @property
     def processors(self) -> int:

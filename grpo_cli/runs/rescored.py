@@ -38,6 +38,7 @@ ROW = f"{OLD}row"  # the row of the other input among the carried columns
 class Other(OnFiles):
     """Where the other reward is: in these inputs or, without any, in another column of the same inputs."""
 
+    # the weights and rules of the old reward, and the formula of its advantages
     plan: Plan = field(default_factory=Plan)
 
     @classmethod

@@ -47,10 +47,10 @@ from grpo_cli.write.write_outputs import Phase, make_folders, one_of_several, pa
 class Job(OnFiles):
     """What to read, what to keep, and where to write it."""
 
-    choice: Choice
-    plan: Plan = field(default_factory=Plan)
+    choice: Choice  # which groups are kept, and how many of their rows
+    plan: Plan = field(default_factory=Plan)  # how columns are made into one reward, and how rows of a rollout count
     length: str | None = None  # the column of lengths, None: found by name
-    output: Output = field(default_factory=Output)
+    output: Output = field(default_factory=Output)  # where and how to write
     silent: bool = False  # nobody sees the warnings
 
     @classmethod

@@ -160,47 +160,50 @@ class RewardNames:
 class Schema:
     """A schema: how a tool's file is recognised and read."""
 
-    name: str
-    title: str
-    tool: str
-    layout: str
-    source: str
+    name: str  # as --schema takes it
+    title: str  # what messages call a file of it
+    tool: str  # that writes such files, with the option that makes it do so
+    layout: str  # what a record is: a key of `LAYOUTS`
+    source: str  # the repository, the commit and the file where the layout was read
+    # the columns that a file must have, each with the shape of its values, a key of `SHAPES`
     fields: Mapping[str, str] = field(default_factory=dict)
-    absent: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()  # columns that a file must not have
     file: str = ""  # a regular expression for the path of the file
     only_file: bool = False  # files with other paths do not have this schema
     rows: str = ""  # nested: the path to the rollouts
+    # columns of the group key, the outer ones first; of these a file may lack some, not the last
     group: tuple[str, ...] = ()
     within: str = ""  # where a key is unique, as in --group-within
-    batch: str = ""
+    batch: str = ""  # the column whose values are the batches, or `file` or `input`; empty: the schema does not say
     blocks: bool = False  # groups are blocks of --group-size rows
-    reward: tuple[str, ...] = ()
-    rewards: RewardNames | None = None
+    reward: tuple[str, ...] = ()  # columns that add up to the reward; empty if `rewards` finds them
+    rewards: RewardNames | None = None  # how reward columns without fixed names are found; None: `reward` names them
+    # the number for each text that stands for one, such as C for correct
     letters: Mapping[str, float] = field(default_factory=dict)
-    derive: Mapping[str, Derived] = field(default_factory=dict)
+    derive: Mapping[str, Derived] = field(default_factory=dict)  # columns that are made from others, by name
     prompt: str = ""  # the column of the prompt: a text or messages
     response: str = ""  # the column of the response
     messages: str = ""  # instead of both: a conversation that ends with the response
-    advantage: str = ""
+    advantage: str = ""  # the column with the advantages that the tool computed; empty: it writes none
     updates: str = ""  # the column with the id of a row in files that say more about rows, in a folder beside a stream
     centred: bool = False  # the logged advantage is reward - baseline, undivided
     one_size: bool = False  # all groups have the same size, and the logged advantages of each add up to zero
-    length: str = ""
+    length: str = ""  # the column with the length of the response; empty: none is known
     logprobs: Mapping[str, str] = field(default_factory=dict)  # lists of log-probs of tokens, by option of `inspect`
     rollout: tuple[str, ...] = ()  # ids of the rollout that a row is part of: the first that is not null counts
     parts: bool = False  # a row is a part of a rollout, which no preset counts by itself
     ids: tuple[str, ...] = ()  # ids of a row that the tool keeps when it scores the row again
     no_prompts: tuple[str, ...] = ()  # columns that are prompts by name only, such as the input of a judge
     repeats: tuple[str, ...] = ()  # step-like columns that count rollouts and do not separate groups
-    left_out: tuple[Mark, ...] = ()
-    masked: tuple[Mark, ...] = ()
-    foreign: tuple[Mark, ...] = ()
+    left_out: tuple[Mark, ...] = ()  # what marks rows that leave their group before the mean
+    masked: tuple[Mark, ...] = ()  # what marks rows that count in their group and are not trained on
+    foreign: tuple[Mark, ...] = ()  # what marks rows that are no rollouts, such as a judge's
     reasons: tuple[str, ...] = ()  # columns that name why a row was marked: the first that is not empty counts
     missing: bool = False  # a null or NaN reward means that the row is unscorable
-    copies: tuple[Copies, ...] = ()
-    refusal: str = ""
-    hint: str = ""
-    note: str = ""
+    copies: tuple[Copies, ...] = ()  # files in a folder that are passed over
+    refusal: str = ""  # why such a file has no rollouts to compute from; empty if it has
+    hint: str = ""  # what to do instead, beside `refusal`
+    note: str = ""  # what a reader of such a file is told, unless a flag settles it
 
     @property
     def marks(self) -> tuple[Mark, ...]:

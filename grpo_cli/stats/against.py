@@ -36,33 +36,34 @@ BEYOND = 3.0  # standard deviations beyond chance
 
 @dataclass(frozen=True)
 class NowAndBefore:
-    """A number for each run."""
+    """A number for each of two rewards, or for each of the inputs that have them."""
 
-    now: int
-    before: int
+    now: int  # for the new reward, or of the input that has it
+    before: int  # for the old reward, or of the input that has it
 
 
 @dataclass(frozen=True)
 class Prompt:
     """A prompt that changed by more than chance; `shrunken` is the change without its share of noise."""
 
-    key: str
-    number: int
-    before: float
-    now: float
-    change: float
-    shrunken: float
+    key: str  # the values of the columns that name it, as this run has them
+    number: int  # of its first scored group in this run; 1 is the first of all groups
+    before: float  # its solve rate in the base, from 0 to 1
+    now: float  # its solve rate in this run, from 0 to 1
+    change: float  # `now` minus `before`
+    shrunken: float  # the part of the change that is expected to last; the rest is noise of few rollouts
 
 
 @dataclass(frozen=True)
 class Matched:
     """Two runs matched by prompt: the keys of their groups, those with a reward (a line for each prompt), and the prompts of both."""
 
-    runs: Sequence[Inspection]
-    names: tuple[str, ...]
-    keys: Sequence[pl.DataFrame]
+    runs: Sequence[Inspection]  # this run, then the one it is compared with
+    names: tuple[str, ...]  # the columns that name a prompt, the same in both runs
+    keys: Sequence[pl.DataFrame]  # for each run a line per group: its prompt as compared (`key`) and as shown (`words`)
+    # for each run a line per prompt with a reward, with the `number` of its first scored group
     scored: Sequence[pl.DataFrame]
-    both: pl.DataFrame
+    both: pl.DataFrame  # the lines of this run's prompts that have a reward in both runs
 
     def rewards(self, ends: tuple[float, float]) -> list[Rewards]:
         """The rewards of both runs for the prompts of both."""

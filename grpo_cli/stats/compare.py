@@ -32,77 +32,78 @@ SOLVE_RATES = (0.0, 0.25, 0.5, 0.75, 1.0)
 class PlanAdvantages:
     """The advantages of a plan."""
 
-    mean: Number
-    std: Number
-    min: Number
-    max: Number
-    rms: Number
-    zero_share: Number
-    missing: int
+    mean: Number  # of the finite advantages of kept rows; None if there are none
+    std: Number  # of the finite advantages of kept rows, with ddof 1; None with fewer than two
+    min: Number  # the smallest finite advantage of a kept row; None if there is none
+    max: Number  # the largest finite advantage of a kept row; None if there is none
+    rms: Number  # root mean square of the finite advantages of kept rows; None if there are none
+    zero_share: Number  # the share of 0 among the finite advantages of kept rows; None if there are none
+    missing: int  # rows without a finite advantage, and rows that the plan drops
 
 
 @dataclass(frozen=True)
 class ComparedPlan:
     """A plan by the name that was given."""
 
-    name: str
-    plan: Plan
-    advantage: PlanAdvantages
+    name: str  # the text of its --preset or --method, with the options after it
+    plan: Plan  # all settings of its arithmetic
+    advantage: PlanAdvantages  # statistics over all rows, masked ones too
 
 
 @dataclass(frozen=True)
 class OfSize:
     """How two columns of advantages differ in groups of one size."""
 
-    size: int
-    rows: int
-    changed: int
-    sign_flips: int
-    scale_ratio: Number
-    mean_change: Number
-    largest_change: Number
+    size: int  # rewards that count in such a group: scored rows, or rollouts if those count once
+    rows: int  # of groups of this size, with an advantage in both plans
+    changed: int  # rows whose advantages differ by more than 1e-9 of the larger root mean square
+    sign_flips: int  # changed rows whose advantages have opposite signs
+    scale_ratio: Number  # root mean square of this plan's advantages over that of the first; None if the first's is 0
+    mean_change: Number  # mean absolute difference of the two advantages of a row
+    largest_change: Number  # largest absolute difference of the two advantages of a row
 
 
 @dataclass(frozen=True)
 class OfSolveRate:
     """The same for groups with these solve rates."""
 
-    solve_rate: str
-    rows: int
-    changed: int
-    sign_flips: int
-    scale_ratio: Number
-    mean_change: Number
-    largest_change: Number
+    solve_rate: str  # 0, 1, or an interval of the mean reward of a group: 0.25..0.5 is above 0.25, up to 0.5
+    rows: int  # of groups with this solve rate, with an advantage in both plans
+    changed: int  # rows whose advantages differ by more than 1e-9 of the larger root mean square
+    sign_flips: int  # changed rows whose advantages have opposite signs
+    scale_ratio: Number  # root mean square of this plan's advantages over that of the first; None if the first's is 0
+    mean_change: Number  # mean absolute difference of the two advantages of a row
+    largest_change: Number  # largest absolute difference of the two advantages of a row
 
 
 @dataclass(frozen=True)
 class ChangedRow:
     """A row that changes most."""
 
-    key: str
-    place: str
-    reward: Number
-    first: float
-    other: float
+    key: str  # of its group
+    place: str  # its file and line, or its row where a file has no lines
+    reward: Number  # the weighted sum of its rewards, before shaping; of a rollout of several rows, the highest
+    first: float  # its advantage in the first plan
+    other: float  # its advantage in this plan
 
 
 @dataclass(frozen=True)
 class Difference:
     """A plan against the first; `lost` rows have an advantage in only one of them."""
 
-    name: str
-    rows: int
-    lost: int
-    changed: int
-    sign_flips: int
-    scale_ratio: Number
-    mean_change: Number
-    largest_change: Number
-    rank_correlation: Number
-    correlation: Number
-    largest: Sequence[ChangedRow]
-    by_size: Sequence[OfSize]
+    name: str  # of the plan that is compared with the first
+    rows: int  # with a finite advantage in both plans; the other numbers are of these, except `lost`
+    lost: int  # rows with a finite advantage in only one of the two plans
+    changed: int  # rows whose advantages differ by more than 1e-9 of the larger root mean square
+    sign_flips: int  # changed rows whose advantages have opposite signs
+    scale_ratio: Number  # root mean square of this plan's advantages over that of the first; None if the first's is 0
+    mean_change: Number  # mean absolute difference of the two advantages of a row; None without rows
+    largest_change: Number  # largest absolute difference of the two advantages of a row; None without rows
+    rank_correlation: Number  # Spearman's, with mean ranks for ties; None if one of the columns does not vary
+    correlation: Number  # Pearson's; None if one of the columns does not vary
+    largest: Sequence[ChangedRow]  # up to 3 rows that change most, the largest change first
+    by_size: Sequence[OfSize]  # how rows differ in groups of each size, the smallest size first
+    # how rows differ at each solve rate; None if rewards are not all in 0..1
     by_solve_rate: Sequence[OfSolveRate] | None
 
 
@@ -110,30 +111,31 @@ class Difference:
 class Compared:
     """The result of `compare`; columns and outputs with --write."""
 
-    version: Literal[1]
-    inputs: Sequence[str]
-    rows: int
-    groups: int
-    left_out: int
-    masked: int
-    marks: Sequence[MarkedRows]
-    notes: Sequence[str]
-    plans: Sequence[ComparedPlan]
-    against: str
-    differences: Sequence[Difference]
-    warnings: Sequence[str]
+    version: Literal[1]  # of the document; it changes when the meaning of a key does
+    inputs: Sequence[str]  # the files
+    rows: int  # of the files; not counted are rows that are no rollouts, and incomplete blocks
+    groups: int  # that have any of the rows, scored or not
+    left_out: int  # rows that are left out of their groups, and have no advantage
+    masked: int  # rows that count in their groups and are not trained on
+    marks: Sequence[MarkedRows]  # why rows are left out, masked or no rollouts, with the number of rows
+    notes: Sequence[str]  # how rows were read and grouped
+    plans: Sequence[ComparedPlan]  # in the order in which they were given
+    against: str  # the name of the first plan, which the others are compared with
+    differences: Sequence[Difference]  # one for each plan but the first, in their order
+    warnings: Sequence[str]  # about the input, and with --write about the outputs
+    # the column of each plan in the outputs, by the plan's name; absent without --write
     columns: Mapping[str, str] | None = None
-    outputs: Sequence[str] | None = None
-    config: str | None = None
+    outputs: Sequence[str] | None = None  # the files that were written; absent without --write
+    config: str | None = None  # the file of options that was read; absent if none was
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """The advantages of every plan by its name, the rows they belong to, and the differences."""
 
-    scored: Mapping[str, Scored]
-    narrow: Narrow
-    compared: Compared
+    scored: Mapping[str, Scored]  # the advantages of each plan by its name, the reference first
+    narrow: Narrow  # the rows that all plans read, once
+    compared: Compared  # the facts, as a document has them
 
     @property
     def facts(self) -> dict[str, Any]:

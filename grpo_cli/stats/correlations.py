@@ -21,13 +21,14 @@ class Lengths:
     `best` and `worst` are the mean lengths of rows with these rewards.
     """
 
-    column: str
-    rows: int
-    mean: Number
-    correlation: Number
+    column: str  # that has the lengths
+    rows: int  # with a finite reward and a finite length; the other fields are of these
+    mean: Number  # of the lengths; None without such rows
+    correlation: Number  # Pearson's of reward and length over all of these rows; None if one of them is constant
+    # Pearson's of both after subtracting the means of the group; None if one of them is then constant
     within_groups: Number
-    best: Number
-    worst: Number
+    best: Number  # the mean length of rows with the best reward; None without any, or if the best is also the worst
+    worst: Number  # the mean length of rows with the worst reward; None without any, or if the worst is also the best
 
 
 def correlation(x: Vector, y: Vector) -> float | None:

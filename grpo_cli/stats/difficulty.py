@@ -53,24 +53,26 @@ class Difficulty:
     A group `between` 0 and 1 may still have equal rewards; `alive` counts the groups that vary.
     """
 
-    worst: float
-    best: float
-    groups: int
-    mean: float
-    never: int
-    always: int
+    worst: float  # the reward that is solve rate 0: 0 if all rewards are in 0..1, else the lowest
+    best: float  # the reward that is solve rate 1: 1 if all rewards are in 0..1, else the highest
+    groups: int  # with at least two rewards; the other numbers of groups are of these
+    mean: float  # of the solve rates of these groups, each group counting once
+    never: int  # groups with a solve rate of 0: all rewards are the worst
+    always: int  # groups with a solve rate of 1: all rewards are the best
+    # the solve rates above 0 and below 1, by rate if all groups have the same possible rates, else in tenths
     between: Histogram
-    useful: int
-    alive: int
+    useful: int  # groups with a solve rate from 0.2 to 0.8, both included
+    alive: int  # groups whose rewards differ
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The variance of the rewards within groups, between them, and the share of the latter."""
+    """The spread of the rewards within groups and between them, and the share of the latter in the variance."""
 
+    # population std of the rewards around the means of their groups, over all scored rows; None without any
     within: Number
-    between: Number
-    between_share: Number
+    between: Number  # population std of the group means, each counting with its scored rows; None without any
+    between_share: Number  # the variance between groups over that of all scored rows; None if they do not vary
 
 
 Found = Literal["sample", "model", "bound"]
@@ -80,11 +82,13 @@ Found = Literal["sample", "model", "bound"]
 class AtSize:
     """The share of groups that would vary at another size; a model has a 95 % interval."""
 
-    size: int
-    alive: float
+    size: int  # rows of a group
+    alive: float  # the share of groups whose rewards would differ, among those with at least two rewards now
+    # "sample": draws from the rows of each group; "model": from fitted solve rates; "bound": a lower bound, which takes
+    # groups of equal rewards with fewer rows as they are
     found: Found
-    low: Number
-    high: Number
+    low: Number  # the lower end of the 95 % interval of alive; None unless it is from a model
+    high: Number  # the upper end of the 95 % interval of alive; None unless it is from a model
 
 
 def pass_at(n: Sequence[int], solved: Sequence[int], k: int) -> list[float | None]:
@@ -194,10 +198,10 @@ def _whole(counts: Vector) -> Index:
 
 
 def spread(groups: pl.DataFrame, ddof: int) -> Spread:
-    """The variance of the rewards, split into that within groups and that of the group means.
+    """The spread of the rewards, split into that within groups and that of the group means.
 
-    Both are sums over scored rows divided by their number, so they add up to the variance of all rows. All are None if
-    no row is scored.
+    The variances are sums over scored rows divided by their number, so they add up to that of all rows. All are None
+    if no row is scored.
     """
     scored = groups.filter(pl.col("scored") > 0)
     n, mean, std = (scored[name].to_numpy() for name in ("scored", "mean", "std"))
@@ -241,9 +245,10 @@ class Ties:
     `solved` has the lines of the better reward if only two values occur.
     """
 
-    n: Vector
-    c: Vector
-    times: Vector
+    n: Vector  # scored rows of a group
+    c: Vector  # how many of them have the same reward, from 1 to n
+    times: Vector  # how often this occurs, over all groups and the values of each
+    # `n`, `c` and `times` of the better reward, c from 0 to n; None unless exactly two values occur
     solved: pl.DataFrame | None
 
 
@@ -345,8 +350,8 @@ def _equal(n: Vector, c: Vector, size: int) -> Vector:
 class _Fitted:
     """The distribution of solve rates that makes these groups most likely, and those of groups drawn again from them."""
 
-    n: Vector
-    c: Vector
+    n: Vector  # scored rows of a group, a line for each pair with c
+    c: Vector  # how many of them have the better reward
     times: Any  # a column for the groups, and one for each redraw
     weights: Any  # of RATES, likewise
 

@@ -59,15 +59,16 @@ NEARLY_CONSTANT = 1e-9  # relative spread up to which differences are rounding
 class ValueCounts:
     """A histogram of few values."""
 
-    values: Sequence[float]
-    counts: Sequence[int]
+    values: Sequence[float]  # distinct and ascending; for solve rates also those that no group has
+    counts: Sequence[int]  # how many rewards have each value; for solve rates how many groups
 
 
 @dataclass(frozen=True)
 class BinCounts:
     """A histogram of bins between edges."""
 
-    edges: Sequence[float]
+    edges: Sequence[float]  # ascending, equally far apart, one more than there are bins
+    # how many rewards are in each bin; for solve rates how many groups, smoothed across group sizes
     counts: Sequence[int]
 
 
@@ -78,12 +79,14 @@ Histogram = ValueCounts | BinCounts
 class Distribution:
     """Finite values; if there are none, all fields but the count are null."""
 
-    count: int
-    mean: Number
-    std: Number
-    min: Number
-    max: Number
+    count: int  # how many values are finite; the other fields are of these
+    mean: Number  # of the finite values; None without any
+    std: Number  # sample std (divided by n - 1) of the finite values; None with fewer than two
+    min: Number  # the smallest finite value; None without any
+    max: Number  # the largest finite value; None without any
+    # 25 %, 50 % and 75 % quantiles, interpolated; three None without values, and for a stream
     quartiles: Sequence[Number]
+    # by value if there are at most 20 distinct ones, else by bin; None without values, and for a stream
     histogram: Histogram | None
 
 
@@ -91,23 +94,24 @@ class Distribution:
 class Advantages:
     """The finite advantages, and how many are null, NaN or 0."""
 
-    mean: Number
+    mean: Number  # of the finite advantages of rows that the plan does not drop; None without any
+    # sample std (divided by n - 1) of the finite advantages of rows that are not dropped; None with fewer than two
     std: Number
-    min: Number
-    max: Number
-    null: int
-    nan: int
-    zero: int
+    min: Number  # the smallest finite advantage of a row that is not dropped; None without any
+    max: Number  # the largest finite advantage of a row that is not dropped; None without any
+    null: int  # rows that are not dropped and have no advantage, such as rows left out of their groups
+    nan: int  # rows that are not dropped and whose advantage is NaN; infinite ones are not counted
+    zero: int  # rows that are not dropped and whose advantage is exactly 0
 
 
 @dataclass(frozen=True)
 class GroupSizes:
     """How large groups are; `counts` has the number of groups of each size."""
 
-    min: int
-    median: float
-    max: int
-    counts: Mapping[str, int]
+    min: int  # rows of the smallest group, scored or not; rollouts if they are the unit
+    median: float  # of the sizes of all groups; the mean of the middle two if their number is even
+    max: int  # rows of the largest group, scored or not; rollouts if they are the unit
+    counts: Mapping[str, int]  # the number of groups by size, ascending; the sizes are keys, so they are text
 
 
 @dataclass(frozen=True)
@@ -118,51 +122,58 @@ class ZeroVariance:
     extremes: of the rewards that enter the estimator.
     """
 
+    # with at least two rewards, all of them equal; in each reward column, if columns are normalised separately
     groups: int
-    rows: int
+    rows: int  # all rows of the groups with equal rewards, scored or not
+    # groups with equal rewards among those with at least two rewards; None if there are none of the latter
     share: Number
+    # groups with equal rewards at the best one: 1 if all rewards of the input are in 0..1, else the highest
     all_best: int
+    # groups with equal rewards at the worst one: 0 if all rewards of the input are in 0..1, else the lowest
     all_worst: int
-    other: int
-    nearly: int
+    other: int  # groups with equal rewards, neither best nor worst; all, if the input has a single reward outside 0..1
+    nearly: int  # further groups, whose rewards differ by at most a billionth of the largest |reward| in them: rounding
 
 
 @dataclass(frozen=True)
 class MarkedRows:
     """Rows that do not count like others: left out of their groups, masked, or no rollouts (foreign); and why."""
 
+    # left_out: their rewards do not count; masked: they count, but the rows are not trained on; foreign: no rollouts
     kind: MarkKind
-    mark: str
+    mark: str  # what marks the rows, in words: a column and its value, or the condition of an option
+    # the text that the row gives for it; empty without one, and "other reasons" beyond the 20 most frequent
     reason: str
-    rows: int
+    rows: int  # how many have this mark and this reason; a row with several marks counts for one of them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dropped:
     """Rows that are left out for a reason; whole groups with the first of their keys."""
 
-    reason: str
-    groups: int | None = None
-    rows: int
-    keys: Sequence[str] | None = None
+    reason: str  # the option, condition or rule that left them out, in words
+    groups: int | None = None  # how many whole groups were left out; absent where only rows are counted
+    rows: int  # that were left out for this reason; of whole groups all rows, scored or not
+    keys: Sequence[str] | None = None  # of the first 10 of these groups; absent where only rows are counted
 
 
 @dataclass(frozen=True)
 class SkippedGroup:
     """A group without an advantage of its own."""
 
-    key: str
-    reward: Number
+    key: str  # the group key as text
+    reward: Number  # the mean reward of the group after shaping; None if no row is scored
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """The groups without an advantage for one reason, with the keys of the first."""
+    """The groups for which a plan has a rule of their own, for one reason, with the keys of the first."""
 
+    # equal rewards (or a std up to --std-threshold), one scored row, fewer than --min-group-size, or none
     reason: Reason
-    groups: int
-    rows: int
-    keys: Sequence[SkippedGroup]
+    groups: int  # how many the reason holds for; a group may be counted under several reasons
+    rows: int  # all rows of these groups, scored or not
+    keys: Sequence[SkippedGroup]  # the first 10 of these groups in the order of the files, each with its mean reward
 
     def merge(self, later: Skipped) -> Skipped:
         """The groups with those of the next block."""
@@ -175,35 +186,38 @@ class Summary:
     """What was read, and how; rows, groups, rewards and advantages."""
 
     value: str  # of --plan-by; empty without it
-    version: Literal[1]
-    rows: int
-    rollouts: int
-    groups: int
-    batches: int
-    group_sizes: GroupSizes
-    singletons: int
-    unscorable: int
+    version: Literal[1]  # of the document; it changes when the meaning of a key does
+    rows: int  # of all groups, scored or not; rows that are no rollouts are not counted
+    rollouts: int  # that the rows are parts of; as many as rows, unless a column with the rollout id is read
+    groups: int  # all of them, also those without a scored row
+    batches: int  # sets of rows over which the statistics of a batch are taken; 1 if the whole input is one
+    group_sizes: GroupSizes  # rows of a group, or rollouts if the unit is the rollout
+    singletons: int  # groups with exactly one scored row, or one scored rollout if that is the unit
+    unscorable: int  # rows without a reward that counts; rows that are left out of their groups are among them
+    # rows that a mark leaves out, or that have no finite reward where the schema says that such rows occur
     declared_unscorable: int
-    left_out: int
-    masked: int
-    marks: Sequence[MarkedRows]
-    zero_variance: ZeroVariance
-    reward: Distribution
-    advantage: Advantages
-    status: Mapping[Status, int]
-    skipped: Sequence[Skipped]
+    left_out: int  # rows that a mark or --rows leaves out of their groups, so that their rewards do not count
+    masked: int  # rows that are not trained on, but whose rewards count in their groups
+    marks: Sequence[MarkedRows]  # rows that do not count like others, by mark and reason, the most frequent first
+    zero_variance: ZeroVariance  # groups whose rewards are all equal
+    reward: Distribution  # the finite rewards (the weighted sum of the columns, before shaping), one for each unit
+    advantage: Advantages  # of the rows that the plan does not drop; a rollout counts with each of its rows
+    status: Mapping[Status, int]  # the number of rows with each status; all of them are listed, also those of no row
+    skipped: Sequence[Skipped]  # groups that have no advantage by the formula, by reason
     kept: Sequence[Skipped]  # as skipped ones, but the plan gives them a number
-    unit: Unit
-    schema: str | None
-    group_key: Sequence[str]
-    batch_key: str
-    reward_columns: Sequence[str]
+    unit: Unit  # what counts as one reward: every row, or one per rollout
+    schema: str | None  # the title of the file layout that was recognised or named; None without one
+    group_key: Sequence[str]  # the columns whose values make a group; empty if groups are blocks of consecutive rows
+    batch_key: str  # the columns that divide the batches, "file", or "input" if all rows are one batch
+    reward_columns: Sequence[str]  # in the order of their weights in the plan
+    # the rewards of text values, by --map; None for a missing reward; empty without the option
     map: Mapping[str, Number]
+    # the column of each other quantity that the plan needs or an option names, by its role, such as length
     role_columns: Mapping[str, str]
     key_note: str  # the key in words, and how it was found; not in a document, whose notes have it
-    notes: Sequence[str]
-    warnings: Sequence[str]
-    plan: Plan
+    notes: Sequence[str]  # how the files were read, and what the group key and the reward are
+    warnings: Sequence[str]  # what may be wrong with the rows or the options, a sentence each
+    plan: Plan  # the method with all of its settings
 
     @property
     def skipped_rows(self) -> int:
@@ -307,13 +321,20 @@ def even_bins(finite: Vector, most: int) -> tuple[Callable[[Vector], Index], Vec
     return scaled, np.linspace(low, high, most + 1)  # faster than the search of np.histogram
 
 
-class Change(TypedDict("BinFrom", {"from": NotRequired[float]})):
-    """How many prompts or rows changed by this much: for a value, or for a bin if there are many values."""
+class Change(
+    TypedDict(
+        "BinFrom",
+        {
+            "from": NotRequired[float],  # the lower end of a bin of rewards before; absent from a single value
+        },
+    )
+):
+    """How many rollouts that had this reward changed in a way: for a value, or for a bin if there are many values."""
 
-    value: NotRequired[float]
-    to: NotRequired[float]
-    kind: str
-    count: int
+    value: NotRequired[float]  # the reward before; absent from a bin, which has "from" and "to"
+    to: NotRequired[float]  # the upper end of a bin of rewards before; absent from a single value
+    kind: str  # whether the reward is now better, the same or worse
+    count: int  # how many rollouts had this reward and changed so; never 0
 
 
 def count_by_kind(values: pl.Series, places: Any, kinds: Sequence[str], times: pl.Series | None = None) -> Lines:
@@ -443,16 +464,17 @@ def _form(warning: str) -> str:
 class Tally:
     """Counts of a whole input, or of blocks of a stream, which are merged one by one."""
 
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)  # of rows, groups and batches, by the names of facts
     marks: Counter[tuple[MarkKind, str, str]] = field(default_factory=Counter)  # marked rows by kind, mark and reason
     sizes: Counter[int] = field(default_factory=Counter)  # sizes of the groups
     constants: Counter[float | None] = field(default_factory=Counter)  # rewards of constant groups
     extremes: RewardRange = (None, None)  # range of the rewards that enter the estimator
     reward: Numbers = field(default_factory=Numbers)  # for a stream only; a whole input has a distribution
-    advantage: Numbers = field(default_factory=Numbers)
+    advantage: Numbers = field(default_factory=Numbers)  # of the rows that the plan does not drop
     skipped: dict[Reason, Skipped] = field(default_factory=dict)  # by reason; includes groups that are kept
+    # the facts of a summary that say what was read, and how; those of the last block
     reading: dict[str, Any] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # of all blocks; of those that differ only in numbers, the first
 
     @classmethod
     def of(cls, scored: Scored, narrow: Narrow, groups: pl.DataFrame) -> Tally:
@@ -623,12 +645,13 @@ def marked_rows(counted: Counter[tuple[MarkKind, str, str]]) -> list[MarkedRows]
 class ReadAs(TypedDict):
     """What was read, and how: fields of every summary."""
 
-    schema: str | None
-    group_key: Sequence[str]
-    reward_columns: Sequence[str]
+    schema: str | None  # the title of the file layout that was recognised or named; None without one
+    group_key: Sequence[str]  # the columns whose values make a group; empty if groups are blocks of consecutive rows
+    reward_columns: Sequence[str]  # in the order of their weights in the plan
+    # the rewards of text values, by --map; None for a missing reward; empty without the option
     map: Mapping[str, Number]
-    key_note: str
-    notes: Sequence[str]
+    key_note: str  # the group key in words, and how it was found; not in a document
+    notes: Sequence[str]  # how the files were read, and what the group key and the reward are
 
 
 def read_as(narrow: Narrow) -> ReadAs:

@@ -43,18 +43,23 @@ NOT_SHOWN = frozenset({"advantage", "status", "skipped", "kept", "plan", "batche
 class RewardColumn(facts.Distribution):
     """A reward column by itself, without its weight."""
 
-    unscorable: int
+    unscorable: int  # rows without a finite reward in this column, rows that are left out of their groups among them
+    # of the groups with two finite rewards in this column, those where all are equal; None without such groups
     zero_variance_share: Number
-    weight: float
+    weight: float  # of the column in the reward; the other fields are of its values before weighting
 
 
 @dataclass(frozen=True, kw_only=True)
 class Components:
     """Correlations of reward columns within groups; `decides` has the closest correlation with the advantage."""
 
+    # Pearson's of each reward column with each of them, after subtracting group means; None if one is then constant
     correlation: Mapping[str, Mapping[str, Number]]
+    # Pearson's of each reward column with the response length within groups; absent without a column of lengths
     length: Mapping[str, Number] | None = None
+    # Pearson's of each reward column with the advantage within groups; None if one of them is constant
     advantage: Mapping[str, Number]
+    # the reward column with the largest |correlation| with the advantage; None if no column has any
     decides: str | None
 
 
@@ -62,24 +67,26 @@ class Components:
 class Duplicates:
     """Responses that repeat an earlier response of their group; missing and empty texts do not count."""
 
-    column: str
-    rows: int
-    share: Number
+    column: str  # of the responses that were compared
+    rows: int  # that repeat the text of an earlier row of their group
+    share: Number  # of the rows with a text; None if no row has one
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupLine:
     """A group; `number` is its position in the files, `length` is present if lengths are known."""
 
-    key: str
-    number: int
-    size: int
-    scored: int
-    mean: Number
-    std: Number
-    min: Number
-    max: Number
+    key: str  # the group key as text, or "block at row N" without a key
+    number: int  # 1 for the first group of the input, and so on; with --where among the groups that meet it
+    size: int  # all rows of the group, scored or not; rollouts if they are the unit
+    scored: int  # rows (or rollouts, if they are the unit) with a reward that counts
+    mean: Number  # of the rewards of the group; None if no row is scored
+    std: Number  # sample std (divided by n - 1) of the rewards of the group; 0 with a single one, None without any
+    min: Number  # the lowest reward of the group; None if no row is scored
+    max: Number  # the highest reward of the group; None if no row is scored
+    # the mean reward, scaled to 0 (worst of the input) .. 1 (best); None without one, or if worst is best
     solve_rate: Number
+    # the mean length of its rows, scored or not; None if none is known, absent without a column of lengths
     length: Number | Absent = ABSENT
 
 
@@ -87,9 +94,11 @@ class GroupLine:
 class Listed:
     """The groups with the largest and the smallest values of a fact, and the number of groups that have the fact."""
 
-    sort: str
-    groups: int
-    most: Sequence[GroupLine]
+    sort: str  # the fact of --sort that groups are ordered by, "std" by default
+    groups: int  # how many have at least two rewards and a value of this fact
+    most: Sequence[GroupLine]  # the --top groups with the largest values, the largest first
+    # the --top groups with the smallest values, the smallest last; by std, where many are 0, examples of these: never
+    # solved first, and one that is always solved
     least: Sequence[GroupLine]
 
 
@@ -97,13 +106,15 @@ class Listed:
 class RowLine:
     """A row of the group of --show."""
 
-    file: str
-    row: int
+    file: str  # the name of the file that has the row
+    row: int  # the number of the row in its file, from 1
+    # by reward column, before weights; None if it is not finite, or the row is left out of its group
     rewards: Mapping[str, Number]
-    reward: Number
-    advantage: Number
-    status: Status
-    length: Number
+    reward: Number  # the weighted sum of the columns before shaping; None without one, and in further rows of a rollout
+    advantage: Number  # under the plan; None if the row has none, or it is not finite
+    status: Status  # "scored", or why the row has no advantage by the formula or is not trained on
+    length: Number  # of the response; None if the row has no number, or without a column of lengths
+    # the response, or a conversation with the speaker of each turn; None if the row has no text or texts are not read
     text: str | None
 
 
@@ -111,15 +122,15 @@ class RowLine:
 class ShownGroup(GroupLine):
     """The group of --show with its rows."""
 
-    prompt: str | None
-    rows: Sequence[RowLine]
+    prompt: str | None  # of the first row of the group; None if no column is known for it
+    rows: Sequence[RowLine]  # of the group, in the order of the files
 
 
 @dataclass(frozen=True)
 class Inspected(facts.Summary):
     """Statistics of rewards and groups: the result of `inspect`; `show` is present with --show."""
 
-    NOT_SHOWN: ClassVar = NOT_SHOWN | {"value"}
+    NOT_SHOWN: ClassVar = NOT_SHOWN | {"value"}  # fields that a document does not have
 
     advantage_column: str | None  # that has logged advantages, if there is one
     combine: Literal["sum", "normalize"]  # whether components are added up or standardised first
@@ -158,13 +169,13 @@ def gates(found: Inspected) -> dict[str, Number]:
 class View:
     """What to show in addition to what is always shown."""
 
-    by: str | None = None
+    by: str | None = None  # the column of --by, whose values have a line each
     by_steps: bool = False  # a trend over the steps, if there are any
     trend: bool = False  # the same, unless a group has rows of several steps
-    top: int = TOP
-    sort: str = SORT
-    length: str | None = None
-    text: str | None = None
+    top: int = TOP  # how many groups are listed at either end
+    sort: str = SORT  # the fact of groups that the list is ordered by
+    length: str | None = None  # the column of response lengths; None: one found by name
+    text: str | None = None  # the column of the responses; None: one found by name
     duplicates: bool | None = None  # whether texts are compared; None: the caller decides by file size
     logprobs: Mapping[str, str] = field(default_factory=dict)  # the columns of log-probs of tokens, by option
     named: Collection[str] = ()  # names in a condition: step columns among them become facts of a group
@@ -177,11 +188,12 @@ class Inspection:
     `raw` has the rewards as they are in the file, `scored` the advantages of the plan.
     """
 
-    described: Inspected | None = None
+    described: Inspected | None = None  # the facts; None until `with_facts` has computed them
+    # a line for each group with its size, mean, std, solve rate and so on; its place is the code of the group
     groups: pl.DataFrame
-    raw: Scored
-    scored: Scored
-    narrow: Narrow
+    raw: Scored  # rows and groups with the weighted sum of the rewards, before shaping
+    scored: Scored  # rows and groups with the advantages of the plan
+    narrow: Narrow  # the rows that were read, with their groups and where they come from
     # The column that has each of these: length, text, prompt, by, steps, advantage, stop, version, and "named", the text of a flag.
     columns: Mapping[str, str]
     beside: object = None  # what a page shows beside it: other runs (`Runs`), or another reward (`Rescored`)

@@ -35,9 +35,9 @@ EQUAL = 1e-9  # sums that differ by less differ by rounding
 class Estimate:
     """A mean over prompts with its 95 % interval; null if there are too few prompts for one."""
 
-    mean: float
-    low: float | None
-    high: float | None
+    mean: float  # over the prompts; each counts once, unless `estimate` gets sizes
+    low: float | None  # the lower end of the 95 % interval; None with fewer than two prompts
+    high: float | None  # the upper end of the 95 % interval; None with fewer than two prompts
 
 
 def estimate(values: Vector, imagined: tuple[float, ...], sizes: Vector | None = None) -> Estimate:
@@ -93,8 +93,8 @@ def detectable(values: Vector) -> float | None:
 class Rewards:
     """The scored rows of a run in the order of the prompts, with rewards from 0 (worst) to 1 (best)."""
 
-    prompts: Index
-    values: Vector
+    prompts: Index  # the number of the prompt of each row, from 0 and ascending
+    values: Vector  # the reward of each row, scaled to 0 (worst) .. 1 (best)
     n: Index  # rows of each prompt
     sums: Vector  # of their values
 

@@ -43,26 +43,30 @@ class Drift:
     which are the ratios of tokens, or of whole sequences.
     """
 
-    rows: int
-    tokens: int
-    k1: Number
-    k2: Number
-    k3: Number
-    ratio_mean: Number
-    ratio_p1: Number = None
-    ratio_p5: Number = None
+    rows: int  # with log-probs of both policies for at least one token that the mask counts
+    tokens: int  # of these rows that the mask counts; means and shares are over these tokens
+    k1: Number  # the mean of old - new log-prob, an estimate of KL(old, new) that may be negative
+    k2: Number  # the mean of (old - new)^2 / 2, a biased estimate of KL(old, new)
+    k3: Number  # the mean of ratio - 1 - log ratio, an estimate of KL(old, new) that is never negative
+    ratio_mean: Number  # the mean importance ratio of a token
+    ratio_p1: Number = None  # 1 % of the tokens have a ratio up to this; absent if the column has more than 128 values
+    ratio_p5: Number = None  # 5 % of the tokens have a ratio up to this; absent if the column has more than 128 values
+    # half of the tokens have a ratio up to this; absent if the column has more than 128 values
     ratio_median: Number = None
+    # 95 % of the tokens have a ratio up to this; absent if the column has more than 128 values
     ratio_p95: Number = None
+    # 99 % of the tokens have a ratio up to this; absent if the column has more than 128 values
     ratio_p99: Number = None
-    ratio_above_1_2: Number
-    ratio_above_2: Number
-    ratio_below_0_8: Number
-    ratio_below_0_5: Number
-    clipped_above: Number
-    clipped_below: Number
-    token_ess: Number
+    ratio_above_1_2: Number  # the share of tokens with a ratio above 1.2
+    ratio_above_2: Number  # the share of tokens with a ratio above 2
+    ratio_below_0_8: Number  # the share of tokens with a ratio below 0.8
+    ratio_below_0_5: Number  # the share of tokens with a ratio below 0.5
+    clipped_above: Number  # the share of tokens that have A > 0 and a ratio above 1.2, which a clip of 0.2 cuts
+    clipped_below: Number  # the share of tokens that have A < 0 and a ratio below 0.8, which a clip of 0.2 cuts
+    token_ess: Number  # effective sample size of the ratios of tokens, as a share of the tokens
+    # effective sample size of the ratios of rows, exp of the sum of new - old, as a share of the rows
     sequence_ess: Number
-    entropy: Number = None
+    entropy: Number = None  # the mean of the entropies of tokens; absent without a column of them
     value: Any = ABSENT  # of the column that the rows are divided by
 
 
@@ -73,17 +77,18 @@ NUMBERS = [name for name in members(Drift) if name not in {"value", "rows"}]  # 
 class DriftTrend:
     """By the values of a column."""
 
-    column: str
-    lines: Sequence[Drift]
+    column: str  # whose values divide the rows
+    lines: Sequence[Drift]  # one for each value that has tokens, in order
 
 
 @dataclass(frozen=True)
 class OffPolicy:
     """Of all rows, and by the step and the version of the policy; `missing` rows have no log-probs."""
 
-    columns: Mapping[str, str]
-    missing: int
-    all: Drift
+    columns: Mapping[str, str]  # the columns of the log-probs, of the entropy and of the mask, by option
+    missing: int  # rows that lack one of these lists; rows that are left out of their groups are not counted
+    all: Drift  # over all rows that have the lists
+    # by the column of --by or the step, and by the version of the policy; empty without these columns
     by: Sequence[DriftTrend]
 
 

@@ -35,38 +35,39 @@ OLD = "rescored."  # prefix of the columns of the other reward
 class Sides:
     """A number for each of the two rewards."""
 
-    before: Number
-    now: Number
+    before: Number  # with the old reward; None if there is no finite number
+    now: Number  # with the new reward; None if there is no finite number
 
 
 @dataclass(frozen=True)
 class Moved(Sides):
     """The same with the relative change."""
 
-    change: Number
+    change: Number  # `now` over `before`, minus 1; None if `before` is 0
 
 
 @dataclass(frozen=True)
 class OneReward:
     """One of the two rewards."""
 
-    columns: Sequence[str]
-    mean: Number
-    std: Number
-    min: Number
-    max: Number
+    columns: Sequence[str]  # all columns that make this reward
+    mean: Number  # over the rollouts that have both rewards
+    std: Number  # over the rollouts that have both rewards, with ddof 1; None if there is only one
+    min: Number  # the lowest among the rollouts that have both rewards
+    max: Number  # the highest among the rollouts that have both rewards
 
 
 @dataclass(frozen=True)
 class TwoRewards:
     """Both rewards of the rollouts that have both, and how many changed."""
 
-    now: OneReward
-    before: OneReward
-    changed: int
-    up: int
-    down: int
-    mean_change: float
+    now: OneReward  # statistics of the new reward
+    before: OneReward  # statistics of the old reward
+    changed: int  # rollouts whose two rewards differ
+    up: int  # rollouts whose new reward is higher
+    down: int  # rollouts whose new reward is lower
+    mean_change: float  # the new reward minus the old one, over all rollouts that have both
+    # for each value or bin of the old reward, how many rollouts are better, the same or worse now
     changes: Sequence[Change]
 
 
@@ -74,87 +75,88 @@ class TwoRewards:
 class Agreement:
     """How often the rewards are the same; Cohen's kappa of two values, and Spearman's rank correlation, with mean ranks for ties."""
 
-    same: int
-    share: float
-    kappa: Number
-    rank_correlation: Number
+    same: int  # rollouts whose two rewards are equal
+    share: float  # `same` as a share of the rollouts that have both rewards
+    kappa: Number  # Cohen's, between -1 and 1; None unless both rewards together have exactly two values
+    rank_correlation: Number  # Spearman's, with mean ranks for ties; None if one of the rewards does not vary
 
 
 @dataclass(frozen=True)
 class Flip:
     """How many rollouts had one value, and now have the other."""
 
-    before: float
-    now: float
-    rows: int
+    before: float  # a value of the old reward
+    now: float  # a value of the new reward, which may be the old one
+    rows: int  # rollouts that have this pair of rewards
 
 
 @dataclass(frozen=True)
 class GroupsOfTwo:
     """Groups with a gradient under each reward, and those that gain or lose it."""
 
-    groups: int
-    with_gradient: NowAndBefore
-    gained: int
-    lost: int
+    groups: int  # all groups, those without a scored row too
+    with_gradient: NowAndBefore  # groups with at least two rewards that are not all equal
+    gained: int  # groups with a gradient under the new reward only
+    lost: int  # groups with a gradient under the old reward only
 
 
 @dataclass(frozen=True)
 class MovedAdvantages:
     """How the other reward changes the advantages; `moved` is the sum of the differences."""
 
-    rows: int
-    sign_changes: int
-    total: Moved
-    moved: float
-    method: str
+    rows: int  # with a finite advantage under both rewards
+    sign_changes: int  # rows whose advantage is positive under one reward and negative under the other
+    total: Moved  # the sum of |A| under each reward, over rows with an advantage under both
+    moved: float  # the sum of |new A - old A| over rows with an advantage under both rewards
+    method: str  # that makes the advantages from the new reward
 
 
 @dataclass(frozen=True)
 class DisagreeingRow:
     """A rollout whose rewards differ most."""
 
-    key: str
-    number: int
-    position: int
-    file: str
-    row: int
-    before: float
-    now: float
-    advantage: Sides
-    text: str | None
+    key: str  # of its group, cut to 120 characters
+    number: int  # of its group, from 1
+    position: int  # among the `rows` of the document, from 0
+    file: str  # that has the new reward
+    row: int  # its number in the file, from 1
+    before: float  # its old reward
+    now: float  # its new reward
+    advantage: Sides  # under each reward; None where the row has none
+    text: str | None  # the response, without its middle if it is long; None if no column has it
 
 
 @dataclass(frozen=True)
 class Pairing:
     """How rollouts of two inputs were paired, and how many are in one of them only."""
 
-    by: Sequence[str]
-    key: Sequence[str]
-    rows: int
-    only: NowAndBefore
+    by: Sequence[str]  # the columns that are equal in a pair, beside the key: ids of rollouts, the text, or both
+    key: Sequence[str]  # the columns of the group key, which both rows of a pair have in common
+    rows: int  # pairs of one row of each input
+    only: NowAndBefore  # rows without a partner in the other input
 
 
 @dataclass(frozen=True)
 class Rescored:
     """The result of `inspect --old-rewards`; `paired` is null if the other reward is a column of the same rows."""
 
-    version: Literal[2]
-    rows: int
-    compared: int
-    unscored: NowAndBefore
-    reward: TwoRewards
-    agreement: Agreement
+    version: Literal[2]  # of the document; it changes when the meaning of a key does
+    rows: int  # of the input, or pairs if there are two inputs; with --where, of the groups that meet it
+    compared: int  # rows with both rewards
+    unscored: NowAndBefore  # rows with only one of the two rewards, counted under the one they lack
+    reward: TwoRewards  # the two rewards, and how many rollouts changed
+    agreement: Agreement  # of the rows with both rewards
+    # how often each old value became each new one; None if one reward has more than 6 values
     flips: Sequence[Flip] | None
-    groups: GroupsOfTwo
-    advantage: MovedAdvantages
-    largest: Sequence[DisagreeingRow]
-    paired: Pairing | None
-    verdict: str
-    rescored: Sequence[str]
-    inputs: Sequence[str]
-    warnings: Sequence[str]
-    config: str | None = None
+    groups: GroupsOfTwo  # how many have a gradient under each reward
+    advantage: MovedAdvantages  # how the advantages change
+    largest: Sequence[DisagreeingRow]  # up to 10 rows whose reward changes most, the largest change first
+    paired: Pairing | None  # how the rows of two inputs were paired; None if both rewards are in the same rows
+    verdict: str  # what the change means for training, as a sentence
+    rescored: Sequence[str]  # the files with the old reward
+    inputs: Sequence[str]  # the files with the new reward
+    warnings: Sequence[str]  # about both inputs and their pairing
+    config: str | None = None  # the file of options that was read; absent if none was
 
 
 def other_reward(now: Inspection, names: Sequence[str], plan: Plan) -> Inspection:

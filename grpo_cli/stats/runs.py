@@ -57,22 +57,23 @@ POINTS = 0.02  # `prompts_for_2_points`
 class Pass:
     """The chance that one of k rollouts is solved, and that all are; prompts with fewer rollouts are left out."""
 
-    k: int
+    k: int  # rollouts that are drawn from those of a prompt, without replacement
+    # mean chance that at least one of `k` rollouts of a prompt is solved; None if no prompt has `k`
     pass_at: Estimate | None
-    pass_all: Estimate | None
-    left_out: int
+    pass_all: Estimate | None  # mean chance that all of `k` rollouts of a prompt are solved; None if no prompt has `k`
+    left_out: int  # prompts of the run with fewer than `k` scored rollouts
 
 
 @dataclass(frozen=True)
 class Run:
     """What a run solves, over all of its own prompts."""
 
-    name: str
-    inputs: Sequence[str]
-    prompts: int
-    rollouts: int
-    solve_rate: Estimate
-    passes: Sequence[Pass]
+    name: str  # from --against NAME=PATH, else its first input, and how many more
+    inputs: Sequence[str]  # the files of the run
+    prompts: int  # of this run with a reward, whether other runs have them or not
+    rollouts: int  # of the run with a finite reward
+    solve_rate: Estimate  # mean over prompts of their mean reward, where `worst` counts as 0 and `best` as 1
+    passes: Sequence[Pass]  # one for each number of --pass-at; empty without it
 
 
 @dataclass(frozen=True)
@@ -83,22 +84,25 @@ class Difference:
     find one of 0.02. `gained` and `lost` are the prompts that changed most, if prompts changed by more than chance.
     """
 
-    name: str
+    name: str  # of the run that is compared with the base
+    # with a reward in both runs; the other numbers are of these, except `only_here` and `only_base`
     prompts: int
-    only_here: int
-    only_base: int
-    change: Estimate
-    p: float | None
-    p_holm: float | None
-    better: int
-    worse: int
-    same: int
-    better_by_chance: float
-    worse_by_chance: float
+    only_here: int  # prompts with a reward in this run and not in the base
+    only_base: int  # prompts with a reward in the base and not in this run
+    change: Estimate  # mean over prompts of this run's solve rate minus the base's
+    p: float | None  # how often chance alone makes the mean change as large, in either direction
+    p_holm: float | None  # `p` after Holm's correction for all runs that are compared with the base
+    better: int  # prompts with a higher solve rate than in the base
+    worse: int  # prompts with a lower solve rate than in the base
+    same: int  # prompts with the solve rate of the base
+    better_by_chance: float  # expected `better` if the rows of each prompt are dealt to the two runs at random
+    worse_by_chance: float  # expected `worse` if the rows of each prompt are dealt to the two runs at random
+    # the smallest mean change that these prompts show 8 times of 10; None with a single prompt
     detectable: float | None
+    # how many prompts like these show a change of 2 points (0.02) 8 times of 10; None with a single prompt
     prompts_for_2_points: int | None
-    gained: Sequence[Prompt]
-    lost: Sequence[Prompt]
+    gained: Sequence[Prompt]  # up to 5 prompts that gained most, without noise; empty if chance explains the changes
+    lost: Sequence[Prompt]  # up to 5 prompts that lost most, without noise; empty if chance explains the changes
 
 
 @dataclass(frozen=True)
@@ -107,15 +111,16 @@ class Runs:
 
     NOT_SHOWN = ("trends",)
 
-    version: Literal[1]
-    key: Sequence[str]
-    worst: float
-    best: float
-    runs: Sequence[Run]
-    differences: Sequence[Difference]
-    verdict: str
-    warnings: Sequence[str]
-    config: str | None = None
+    version: Literal[1]  # of the document; it changes when the meaning of a key does
+    key: Sequence[str]  # the columns that name a prompt, by which runs are matched
+    worst: float  # the reward with solve rate 0: 0 if all rewards of all runs are in 0..1, else the lowest
+    best: float  # the reward of a solved rollout: 1 if all rewards of all runs are in 0..1, else the highest
+    runs: Sequence[Run]  # the base first, the newest run last
+    differences: Sequence[Difference]  # one for each run but the base, in the same order
+    verdict: str  # what the differences show, as a sentence
+    warnings: Sequence[str]  # of the newest run, then of the others, each after the name of its run
+    config: str | None = None  # the file of options that was read; absent if none was
+    # by the name of an earlier run; None for one without a trend column
     trends: Mapping[str, Trend | None] = field(default_factory=dict)
 
 

@@ -31,25 +31,28 @@ class TrendLine:
     to compare.
     """
 
-    value: Any
-    groups: int
-    rows: int
-    unscorable: int
-    mean: Number
-    std: Number
-    group_std: Number
+    value: Any  # of the column; None for rows without one
+    groups: int  # whose first row has this value
+    rows: int  # that have this value, scored or not
+    unscorable: int  # rows with this value that have no reward that counts
+    mean: Number  # of the finite rewards of these rows; None without any
+    std: Number  # sample std (divided by n - 1) of the rewards of these rows; None with fewer than two
+    group_std: Number  # the mean of the sample stds of the groups with at least two rewards; None without such groups
+    # the share of groups whose rewards are equal, among those with at least two; None without such groups
     zero_variance: Number
+    # the share of groups whose rewards are all the best, among those with at least two; None without such groups
     all_best: Number
+    # the share of groups whose rewards are all the worst, among those with at least two; None without such groups
     all_worst: Number
-    length: Number
+    length: Number  # the mean response length of these rows; None if it is not known
 
 
 @dataclass(frozen=True)
 class Trend:
     """The facts of a run by the values of a column."""
 
-    column: str
-    lines: Sequence[TrendLine]
+    column: str  # whose values have a line each
+    lines: Sequence[TrendLine]  # in the order of the values: as numbers if all of them are, else as text
 
 
 def student(freedom: int) -> float:

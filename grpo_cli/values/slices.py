@@ -90,7 +90,7 @@ def filled(data: Buffer, gaps: Sequence[Gap], texts: Sequence[Text], few: int = 
 class Exported:
     """An array with Arrow's protocol only: for one of pyarrow's own, polars would load pyarrow.compute, which is slow."""
 
-    array: pa.Array
+    array: pa.Array  # of pyarrow, which polars reads through the protocol alone
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
         capsules: tuple[object, object] = self.array.__arrow_c_array__(requested_schema)

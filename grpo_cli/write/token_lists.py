@@ -167,9 +167,9 @@ def _own_numbers(
 class OnTokens:
     """The tokens of --per-token, how many belong to responses, and the columns they come from."""
 
-    columns: Mapping[str, str]
-    tokens: int
-    response_tokens: int
+    columns: Mapping[str, str]  # the columns that count the tokens, or have their log-probs, by option
+    tokens: int  # of all rows with an advantage, those of prompts too if the columns count them
+    response_tokens: int  # of `tokens`, those of responses: only they get the advantage, others get 0
 
 
 def token_facts(columns: TokenColumns, tokens: token_lists.Tokens) -> OnTokens:

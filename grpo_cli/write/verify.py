@@ -27,7 +27,8 @@ from grpo_cli.values.cells import Field
 class Verified:
     """Equal by bytes or by values, without these columns."""
 
-    by: str
+    by: str  # what was compared: `bytes` or `values`
+    # the columns that were left out of the comparison: those named, else those only the output has
     added: tuple[str, ...]
 
 

@@ -142,7 +142,8 @@ def test_plans_by_value_of_which_one_distills(suffix: str) -> None:
 
 
 def test_a_stream_gets_its_lists_group_by_group() -> None:
-    done = ran(f"compute - --stream --group prompt_id {LISTS} {HALF} -q", stdin=LINES.lstrip())
+    done = ran(f"compute - --stream --group prompt_id {LISTS} {HALF}", stdin=LINES.lstrip())
+    assert "on 6 of 6 tokens" in done.err
     assert [one["advantage"] for one in done.rows] == DISTILLED
 
 

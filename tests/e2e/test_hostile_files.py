@@ -126,6 +126,8 @@ def test_max_line_allows_longer_lines() -> None:
     refused = adv("compute a.jsonl -o b.jsonl --max-line 4000 -q")
     assert refused.status == 1
     assert "a line of more than 4,000 bytes; --max-line" in refused.err
+    write("short.jsonl", ROWS * 2000)
+    assert "a.jsonl: a line of" in adv("add short.jsonl --from a.jsonl -o b.jsonl --max-line 4000").err
     ran("compute a.jsonl -o b.jsonl --max-line 6000 -q")
     # The third begins just before the end of a block.
     write("c.jsonl", [{"prompt_id": 1, "text": "x" * size, "reward": 0} for size in (10**6, 10**6, 4 * 10**6)])

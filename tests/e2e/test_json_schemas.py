@@ -73,6 +73,12 @@ def test_every_command_with_json_has_a_schema() -> None:
     assert {*DOCUMENTS} == {row.name for row in COMMANDS.values() if "json" in row.options}
 
 
+def test_every_key_has_a_sentence() -> None:
+    for text in PUBLISHED.values():
+        for name, kind in json.loads(text)["$defs"].items():
+            assert [key for key, one in kind["properties"].items() if not one["description"]] == [], name
+
+
 @cache
 def validator(name: str) -> Any:
     schema = json.loads(PUBLISHED[name])

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from inspect import getsource
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -31,110 +35,115 @@ Scalar = str | int | float | bool | None
 class Need(TypedDict):
     """A column that a plan reads, and its flag."""
 
-    column: str
-    flag: str
+    column: str  # the role of the column, such as `length`; its name in the file is given by the flag
+    flag: str  # the option that names the column of the file
 
 
-class NeedInWords(Need):
+class NeedInWords(TypedDict):
     """The same with the meaning of the column."""
 
-    meaning: str
+    column: str  # the role of the column, such as `length`; its name in the file is given by the flag
+    flag: str  # the option that names the column of the file
+    meaning: str  # what the column must contain, in words
 
 
 class Parameter(TypedDict):
     """A parameter of a method."""
 
-    name: str
-    type: Literal["number", "whole number", "text", "true or false", "choice"]
-    default: Scalar
-    help: str
-    field: str
-    least: float | None
-    above: float | None
-    most: float | None
-    choices: list[Scalar]
+    name: str  # as in --param NAME=VALUE
+    type: Literal["number", "whole number", "text", "true or false", "choice"]  # of its value; choice: one of `choices`
+    default: Scalar  # its value if it is not given
+    help: str  # what it does in the formula, in a few words
+    field: str  # the field of the plan that it sets; empty: it is a parameter of the formula itself
+    least: float | None  # the smallest value that is allowed; null: no such bound
+    above: float | None  # the value must be larger than this; null: no such bound
+    most: float | None  # the largest value that is allowed; null: no such bound
+    choices: list[Scalar]  # the values that are allowed; empty unless the type is choice
 
 
 class Method(TypedDict):
     """A method; `origin` is `built in`, or the package that provides it."""
 
-    name: str
-    origin: str
-    summary: str
-    formula: str
-    doc: str
-    source: str
-    scale: str
-    min_group: int
-    scales: list[str]
-    levels: list[str]
-    needs: list[NeedInWords]
-    params: list[Parameter]
-    sets: dict[str, Any]
-    computes: list[str]
-    centred: bool
-    order_free: bool
-    uses_batch: bool
-    spans_batches: bool
+    name: str  # as --method takes it
+    origin: str  # `built in`, or the package that provides the method
+    summary: str  # the first sentence of `doc`
+    formula: str  # its formula on one line
+    doc: str  # sentence, formula, limits and source
+    source: str  # the paper or the code that it comes from
+    scale: str  # what it divides by unless --scale says otherwise
+    min_group: int  # the fewest scored rows that it compares; 1: a single row is computed like any group
+    scales: list[str]  # what it may divide by, the default first
+    levels: list[str]  # whether its baseline may be that of the group or of the batch, the default first
+    needs: list[NeedInWords]  # the extra columns that it reads with its defaults
+    params: list[Parameter]  # what --param sets
+    sets: dict[str, Any]  # plan fields that make this method from its function, by dotted name
+    computes: list[str]  # the arithmetic with its defaults, a line per operation
+    centred: bool  # whether its formula gives a group of equal rewards exactly 0
+    order_free: bool  # whether the order of the rows changes nothing
+    uses_batch: bool  # whether an advantage depends on rows of other groups, with its defaults
+    spans_batches: bool  # whether a group may have rows in several batches
 
 
 class Preset(TypedDict):
     """A preset; a refused preset has no plan. `origin` is `built in`, a file, or a package."""
 
-    name: str
-    origin: str
-    framework: str
-    estimator: str
-    options: dict[str, Any]
-    source: dict[str, str]
-    unequal_groups: str
-    rollouts: Counting
-    oddities: list[str]
-    refused: str | None
-    archive: bool
+    name: str  # as --preset takes it
+    origin: str  # `built in`, or the file or the package that has it
+    framework: str  # the trainer or the code of a paper, as headings of the list have it
+    estimator: str  # the class, function or option of the framework
+    options: dict[str, Any]  # the framework's own options with the values that give this arithmetic
+    source: dict[str, str]  # where the code was read: repo, path, commit, version and date
+    unequal_groups: str  # what the tool does with groups of different sizes
+    rollouts: Counting  # how several rows of one rollout count in the tool
+    oddities: list[str]  # what may surprise in the tool, and how this differs from it
+    refused: str | None  # why it cannot be computed from reward tables; null: it can
+    archive: bool  # whether only --all lists it: an old version, or the code of a paper
+    # the arithmetic without the rules for special rows and groups, a line per operation; absent if refused
     formula: NotRequired[list[str]]
-    rules: NotRequired[dict[str, list[str]]]
-    needs: NotRequired[list[Need]]
-    equal: NotRequired[list[str]]
-    plan: NotRequired[Plan]
+    rules: NotRequired[dict[str, list[str]]]  # the lines that explain each part, by its label; absent if refused
+    needs: NotRequired[list[Need]]  # the extra columns that it reads; absent if refused
+    equal: NotRequired[list[str]]  # the presets that compute the same in every case; absent if refused
+    plan: NotRequired[Plan]  # all fields of its arithmetic; absent if refused
 
 
 class Schema(
     TypedDict(
         "Phrases",
         {
-            "written by": str,
-            "read as": str,
-            "no reward": list[str],
-            "left out": NotRequired[list[str]],
-            "no rollouts": NotRequired[list[str]],
-            "passed over": list[str],
+            "written by": str,  # the same as `tool`, under the label of the text output
+            "read as": str,  # the group key and the reward in words; of a refused layout the reason
+            "no reward": list[str],  # which rows are left out as unscorable; empty: --missing decides
+            "left out": NotRequired[list[str]],  # what marks rows that leave their group before the mean
+            "no rollouts": NotRequired[list[str]],  # what marks rows that are no rollouts, such as a judge's
+            "passed over": list[str],  # the paths of files in a folder that are not read
         },
     )
 ):
     """A schema; `origin` is `built in`, or the package that provides it."""
 
-    name: str
+    name: str  # as --schema takes it
+    # what marks rows that count in their group and are not trained on; empty: nothing does
     masked: NotRequired[list[str]]
-    origin: str
-    title: str
-    tool: str
-    layout: str
-    recognised: list[str]
-    batch: str
-    rollout: str
-    length: str
-    logged: str
-    note: str
-    source: str
+    origin: str  # `built in`, or the file or the package that has the schema
+    title: str  # what messages call a file of it
+    tool: str  # that writes such files
+    layout: str  # what a record is, by its name and in words
+    recognised: list[str]  # what a file must have, must not have, and how its path may look
+    batch: str  # the column whose values are the batches, or `file` or `input`; empty: the schema does not say
+    rollout: str  # the columns with a rollout's id, the first that is not null counts; empty: it has none
+    length: str  # the column with the length of the response; empty: none is known
+    logged: str  # the column with the advantages that the tool computed; empty: it writes none
+    note: str  # what a reader of such a file is told, unless a flag settles it; empty: nothing
+    source: str  # the repository, the commit and the file where the layout was read
 
 
 class VerifyDocument(TypedDict):
     """The result of `verify`."""
 
-    file: str
-    against: str
-    columns: list[str]
+    file: str  # the output that was checked, as it was given
+    against: str  # the input that it was made from, as it was given
+    columns: list[str]  # the added or replaced columns, which were left out of the comparison
+    # whether the rest has the same bytes, or the same values after it is decoded
     compared_by: Literal["bytes", "values"]
 
 
@@ -226,13 +235,32 @@ def _object(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
         keys = {name: _without(type(one.default), hints[one.name]) for name, one in shown.items()}
     else:
         raise TypeError(f"no schema for {kind}")
+    said = sentences(kind)
     return {
         "description": (kind.__doc__ or "").partition("\n")[0],
         "type": "object",
-        "properties": {name: _schema(hint, named) for name, hint in keys.items()},
+        "properties": {
+            name: {"description": said.get(name, ""), **_schema(hint, named)} for name, hint in keys.items()
+        },
         "required": [name for name in keys if name not in optional],
         "additionalProperties": False,
     }
+
+
+# A field of a class, or a key of a typed dictionary: the comments in the lines above it, its name, the comment behind it.
+FIELD = re.compile(r'^ +((?:# .*\n +)*)"?([a-z][\w ]*?)_?"?: .*?(?:  # (.*))?$', re.MULTILINE)
+
+
+@cache
+def sentences(kind: Any) -> dict[str, str]:
+    """What the comments of a class say of each of its fields, and of those of its bases."""
+    found = {"op": "what the step does", "package": "that provides the method"}  # which are no fields
+    for base in reversed(kind.__mro__):
+        with suppress(TypeError):  # object and dict have no source
+            for above, name, behind in reversed(FIELD.findall(getsource(base))):  # the fields stand before the methods
+                said = behind or " ".join(re.findall("# (.*)", above))
+                found[name] = said.replace("None", "null")
+    return found
 
 
 def _without(default: type, hint: Any) -> Any:

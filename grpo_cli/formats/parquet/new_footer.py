@@ -27,9 +27,9 @@ class UnknownForm(ValueError):
 class Change:
     """The names of the columns before, the new fields, and our entries."""
 
-    before: Sequence[str]
-    new: pa.Schema
-    ours: Mapping[str, str]
+    before: Sequence[str]  # the names of the old columns, in the order of the file
+    new: pa.Schema  # the columns that are added, or replace old ones of the same name
+    ours: Mapping[str, str]  # key-value entries to write, each in place of an old one with its key
 
     def applied(self, items: Sequence[Any], described: Callable[[pa.Field], Any]) -> list[Any]:
         """A list with one item per column, as it is after the change."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from string import Template
@@ -58,14 +58,6 @@ class Part:
         return self.parts > 1
 
 
-@dataclass(frozen=True)
-class FanOut:
-    """A file, and what its rows are."""
-
-    path: Path
-    rows: list[Part] = field(default_factory=lambda: list(parts()))
-
-
 def parts() -> Iterator[Part]:
     """Five of 24 rollouts have three rows; the rewards of a group differ, and those of a rollout do not."""
     rng = np.random.default_rng(7)
@@ -86,43 +78,43 @@ def slime_sample(row: Part, rollout_id: int | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def of_rows(name: str, line: str) -> Callable[[Path], FanOut]:
+def of_rows(name: str, line: str) -> Callable[[Path], Path]:
     """A writer of a line for each row, with what is known of the row in the places of its $names."""
 
-    def made(folder: Path) -> FanOut:
+    def made(folder: Path) -> Path:
         text = ""
         for row in PARTS:
             last = LAST[row.part == row.parts - 1]
             text += Template(line.lstrip()).substitute(vars(row), uuid=f"{row.index:032x}", last=last)
         (folder / name).write_text(text, encoding="utf-8")
-        return FanOut(folder / name)
+        return folder / name
 
     return made
 
 
-def slime_lines(name: str, first_id: int, **more: Any) -> Callable[[Path], FanOut]:
+def slime_lines(name: str, first_id: int, **more: Any) -> Callable[[Path], Path]:
     """Siblings share an id of their rollout, counted from this one; whole rollouts have none."""
     ids = [first_id + row.index if row.is_split else None for row in PARTS]
     samples = [{**slime_sample(row, one), **more} for row, one in zip(PARTS, ids, strict=True)]
-    return lambda folder: FanOut(write(folder / name, samples))
+    return lambda folder: write(folder / name, samples)
 
 
-def episodes(folder: Path) -> FanOut:
+def episodes(folder: Path) -> Path:
     """Of prime-rl: an episode in each line, with a trace for each agent that took part; here they share the reward."""
     made: dict[int, dict[str, Any]] = {}
     for row in PARTS:
         episode = json.loads(Template(EPISODE).substitute(vars(row)))
         trace = json.loads(Template(TRACE).substitute(vars(row)))
         made.setdefault(row.index, episode)["traces"].append(trace)
-    return FanOut(write(folder / "rollouts/step_1/train/all/traces.jsonl", [*made.values()]))
+    return write(folder / "rollouts/step_1/train/all/traces.jsonl", [*made.values()])
 
 
-def slime_dump(folder: Path) -> FanOut:
+def slime_dump(folder: Path) -> Path:
     """What --save-debug-rollout-data writes: rollout_id at the top is the training step."""
     dump = {"rollout_id": 3, "samples": [slime_sample(row, row.index) for row in PARTS]}
     path = folder / "3.pt"
     path.write_bytes(torch_zip(pickle.dumps(dump, protocol=2)))
-    return FanOut(path)
+    return path
 
 
 PARTS = [*parts()]
@@ -135,7 +127,7 @@ TRACE = """
  "rewards": {"correct": {"score": $reward, "weight": 1.0}}, "errors": [], "ok": true}
 """
 # A writer for each dump, built as its tool writes it.
-FAN_OUTS: dict[str, Callable[[Path], FanOut]] = {
+FAN_OUTS: dict[str, Callable[[Path], Path]] = {
     # Siblings share the index of the sample that they were made of.
     "slime": slime_lines("slime.jsonl", 0),
     "slime dump": slime_dump,
@@ -202,7 +194,7 @@ ONCE = [OF_ROLLOUTS[row.index] for row in PARTS]  # and if each rollout counts o
 
 @pytest.fixture
 def compact(tmp_path: Path) -> Path:
-    return slime_compact(tmp_path).path
+    return slime_compact(tmp_path)
 
 
 def advantages(path: Path, **options: Any) -> list[float]:
@@ -216,7 +208,7 @@ def advantages(path: Path, **options: Any) -> list[float]:
 def test_each_rollout_of_a_known_tool_counts_once_or_the_preset_says_that_its_rows_count(
     name: str, tmp_path: Path
 ) -> None:
-    path = FAN_OUTS[name](tmp_path).path
+    path = FAN_OUTS[name](tmp_path)
     found = look(path)
     facts = found.facts
     assert found.scored.frame[".advantage"].to_list() == near(ONCE)
@@ -256,7 +248,7 @@ def test_slime_itself_takes_the_whole_batch_of_rows(compact: Path) -> None:
 
 
 def test_a_sample_without_a_rollout_id_is_known_by_its_index(tmp_path: Path) -> None:
-    rows = pl.DataFrame(rows_of(miles(tmp_path).path)[:4]).with_columns(rollout_id=None)
+    rows = pl.DataFrame(rows_of(miles(tmp_path))[:4]).with_columns(rollout_id=None)
     indexed = rows.with_columns(index=pl.Series([0, 0, 1, 2]))
     assert look(write("a.jsonl", indexed.to_dicts())).facts["rollouts"] == 3
     unknown = rows.with_columns(index=None)
@@ -362,7 +354,7 @@ def test_rows_cannot_be_rollouts_and_parts_of_them() -> None:
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_a_column_that_is_called_like_an_id_stops_a_run_that_would_count_parts(name: str, tmp_path: Path) -> None:
-    path = FAN_OUTS[name](tmp_path).path
+    path = FAN_OUTS[name](tmp_path)
     column = IDS[name]
     said = f"24 rollouts in 34 rows, if {column} is what its name says"
     with pytest.raises(DataError, match=said) as raised:
@@ -512,7 +504,7 @@ def test_compare_counts_for_each_plan_as_its_tool_does(compact: Path) -> None:
 
 
 def test_python_counts_rollouts_and_a_plan_that_is_given_stays_as_it_is(tmp_path: Path) -> None:
-    path = trl_async(tmp_path).path
+    path = trl_async(tmp_path)
     frame = pl.DataFrame(rows_of(path))
     with pytest.raises(
         DataError, match=r"24 rollouts in 34 rows.*rollout rollout_id counts each rollout once; rollout none"

@@ -112,6 +112,11 @@ def test_groups_that_a_plan_keeps_are_not_called_skipped(
     assert (facts["status"]["scored"] < 5) == bool(skipped)
 
 
+def test_a_small_group_may_begin_without_a_reward() -> None:
+    facts = look(table("small,\nsmall,1\nalive,0\nalive,0.5\nalive,1\n"), missing="exclude", min_group_size=3).facts
+    assert [(skip["reason"], skip["rows"]) for skip in facts["skipped"]] == [("singleton", 2), ("small-group", 2)]
+
+
 def test_groups_that_are_nan_are_not_nearly_constant() -> None:
     frame = pl.DataFrame({"prompt_id": [1, 1, 2], "reward": [1.0, None, None]})
     nearly = grpo_cli.compute(frame, missing="propagate").groups["nearly"]
