@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-_INTERRUPTED = 130
+_INTERRUPTED = 130  # as a shell reports a process that SIGINT (2) ended: 128 + 2
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
-_WORKERS = min(4, os.cpu_count() or 1)
+_WORKERS = min(4, os.cpu_count() or 1)  # threads, each with a block in memory
 
 
 def ahead(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:

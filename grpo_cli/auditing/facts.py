@@ -27,7 +27,7 @@ from grpo_cli.read.narrow import Narrow
 from grpo_cli.stats.facts import Number, plain
 
 VERSION: Final = 1
-LISTED = 10
+LISTED = 10  # groups that disagree
 EXPLAINED = 4  # formulas that fit equally well, whose differences are explained to choose between them
 OPTIONS = {
     "divisor.level": "--scale", "divisor.of": "--std-of", "divisor.ddof": "--ddof", "post.whiten.level": "--whiten",

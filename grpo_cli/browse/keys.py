@@ -48,7 +48,7 @@ KEYS = (
 )  # fmt: skip
 # Keys of every list and text, which are not bound by the screen.
 MOVING = (("↑ ↓", "a line; also k and j"), ("PgUp", "a page up"), ("PgDn", "a page down; also Space"), ("Home", "the first line, End the last; also g and G"))  # fmt: skip
-INDENT = 9
+INDENT = 9  # characters, of the widest key and the spaces around it
 
 
 def footer() -> Text:

@@ -25,8 +25,8 @@ from grpo_cli.stats.difficulty import BANDS, bands, pass_at, solve_rates, solved
 from grpo_cli.stats.facts import Number, reward_range
 from grpo_cli.stats.inspection import Inspection, score_groups
 
-BETA = 1.0
-MAX_WEIGHT = 20.0
+BETA = 1.0  # the temperature in exp(A / beta), unless --beta says otherwise
+MAX_WEIGHT = 20.0  # the largest exp(A / beta), unless --max-weight says otherwise
 _TEXTS = ("prompt", "response", "messages")
 
 

@@ -27,7 +27,7 @@ _INDENT = 7  # columns of a label and a space
 _NARROWEST = 40  # columns that text is broken into, at least
 _SOON = 0.02  # seconds until a signal is sent again
 INTERRUPTED = SIGNALLED + signal.SIGINT
-BROKEN_PIPE = 141
+BROKEN_PIPE = 141  # as a shell reports a process that SIGPIPE (13) ended: 128 + 13
 # A closed terminal sends SIGHUP, which Windows does not have.
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 _QUOTED = re.compile(r"'([^' ]+)'")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-CHUNK = 65_536
+CHUNK = 65_536  # rows of a batch that are added up at once
 _BLOCK = 1 << 14  # rows whose intermediate arrays stay in the cache
 _WORD = 16  # numpy sorts 16-bit integers in linear time
 NEAREST = 1e-150  # the squares of a smaller spread lose digits or underflow

@@ -38,7 +38,7 @@ OF_GROUPS = (".n", ".mean", ".std", ".min", ".max", ".constant", ".zero_variance
 NULL = pl.lit(None, dtype=pl.Float64)
 NAN = float("nan")
 SD_ALONE = {"zero": 0.0, "one": 1.0, "nan": NAN}  # the std of a singleton
-ROUNDING = 8 * sys.float_info.epsilon
+ROUNDING = 8 * sys.float_info.epsilon  # of the std: a mean up to this is that of centred values, rounded
 NO_SPREAD = 1e-8  # a std or mean up to this counts as 0 in a weight
 LARGEST_STD = 1e-6  # added to the largest std of a batch, which may be 0
 

@@ -22,7 +22,7 @@ from grpo_cli.files.inputs import Input
 from grpo_cli.files.kept import is_input
 
 ELSEWHERE = "write a new file with -o FILE instead"
-_BUFFER = 1 << 20
+_BUFFER = 1 << 20  # bytes that are written at once
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.tmp", re.DOTALL)
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 _ACCESS = "system.posix_acl_access"

@@ -26,8 +26,8 @@ from grpo_cli.files.inputs import PACKED, Input, Unbuffered, part_of
 
 _GZIP = b"\x1f\x8b"
 _ZSTD = (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")  # the second begins every file of pzstd
-_PIECE = 1 << 20
-_WORKERS = min(4, os.cpu_count() or 1)
+_PIECE = 1 << 20  # bytes that are packed or unpacked at once
+_WORKERS = min(4, os.cpu_count() or 1)  # threads
 _LEVEL = 5  # zlib level: takes 0.5 to 0.8 times as long as its default, 6, for 1 to 10 % more bytes
 # No name, no time and no system: the same text gives the same bytes.
 _HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"

@@ -46,9 +46,9 @@ _LEAST = 1 << 16  # fewest bytes of a request
 _MOST = 1 << 23  # most bytes of a request, when an object is read sequentially
 # Bytes of a part of an upload; twice as many after every thousand of the 10,000 that are allowed.
 _PART = 1 << 24
-_MANY = 1000
+_MANY = 1000  # parts of one size
 _LEAST_COPY = 5 << 20  # the smallest part that S3 accepts, except for the last
-_MOST_COPY = 5 << 30
+_MOST_COPY = 5 << 30  # the largest part that S3 copies
 # Bytes of an object that is sent in a single request, which can be made to replace nothing.
 _MOST_AT_ONCE = 320 << 20
 _MOST_PAGES = 2000  # most pages of a hub listing, each with a thousand files

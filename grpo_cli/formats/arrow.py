@@ -41,7 +41,7 @@ _FILE_MAGIC = b"ARROW1"
 # The first bytes of a frame of each; among the values of an uncompressed file they would only compress the output.
 _MARKS = {"zstd": b"\x28\xb5\x2f\xfd", "lz4": b"\x04\x22\x4d\x18"}
 _HEAD = 1 << 20  # bytes, of the schema and the first record batch
-_MOST_AT_ONCE = 1 << 16
+_MOST_AT_ONCE = 1 << 16  # rows that are gathered at once
 _FIRST = 512  # rows that are cheap to read
 _TEXTS = 1024  # rows whose texts are rendered at once
 

@@ -29,7 +29,7 @@ from grpo_cli.values.paths import refuse_doubled
 _ZIP = b"PK\x03\x04"  # at the beginning of an archive; its list of members is at the end
 _HEADS = ("_journal/start.json", "start.json", "results.json", "header.json")  # the last one has all of it
 _TRACKIO = frozenset({"run_name", "step", "metrics"})
-_LISTED = 8
+_LISTED = 8  # tables of a database in a message
 _ZSTANDARD = 93  # the method of a zip's member
 _METHODS = {
     zipfile.ZIP_STORED,

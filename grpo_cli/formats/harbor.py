@@ -37,7 +37,7 @@ _MEASURED = frozenset({
 })  # fmt: skip
 _REWARD = "reward"
 _TEXTS = "messages"  # the column that is made from trajectories
-_SAMPLE = 20
+_SAMPLE = 20  # trials from which the layout is recognised
 _AT_ONCE = 64  # trajectories in memory
 _CHEAP = 256  # trajectories that are read to compare prompts
 _ROLES = {"system": "system", "user": "user", "agent": "assistant"}

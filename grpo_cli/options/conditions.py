@@ -171,7 +171,7 @@ _QUOTED = r"""'[^']*'|"[^"]*"|`([^`]+)`"""
 _PATH = r"|\b([^\W\d]\w*(?:(?:\[\])?\.\w+)+)"
 NULL = "null"
 _WORDS: Final[Mapping[str, float | None]] = {NULL: None, "true": 1.0, "false": 0.0}
-_INTEGERS = 1 << 127
+_INTEGERS = 1 << 127  # the first integer that polars' Int128 does not hold
 _ALLOWED = (
     ast.Compare, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Name, ast.Load,
     ast.Constant, ast.Is, ast.IsNot, *_COMPARE,

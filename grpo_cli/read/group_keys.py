@@ -19,7 +19,7 @@ from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.errors import DataError
 from grpo_cli.values.cells import JSON_TEXT, Place, canonical
 
-SHOWN = 3
+SHOWN = 3  # keys in a message
 _ODD = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio: its multiples are evenly spread
 
 

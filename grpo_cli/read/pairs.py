@@ -25,7 +25,7 @@ from grpo_cli.schemas.table import Schema
 from grpo_cli.values.cells import JSON_TEXT, bare_texts, canonical, where
 from grpo_cli.values.key_text import cut, plain
 
-EXAMPLES = 3
+EXAMPLES = 3  # keys in a message
 NOWHERE = np.iinfo(np.uint32).max  # instead of a row
 WHOLE = r"-?(?:0|[1-9]\d*)"  # 007 is a text
 _IN_ORDER = "if the rows of both inputs stand in the same order, grpo-adv add makes the old reward a column for --old-rewards-column"

@@ -432,7 +432,7 @@ def _call(call: Any, who: str) -> Passage:
 # --- keys and texts of a few rows, to show to people ---------------------------------------------------------------
 
 SAMPLE = 1_000  # keys from all over the file, to find what all keys share
-LISTED = 5
+LISTED = 5  # keys in a message
 NUMBER = re.compile(r"#\d{1,15}")
 WIDEST = 10_000  # cells: no key on one line is wider
 

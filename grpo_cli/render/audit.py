@@ -13,8 +13,8 @@ from grpo_cli.render import plan_text
 from grpo_cli.render.text import Sheet, clean, count, exact, file_list, listing, number
 from grpo_cli.values.key_text import cut
 
-KEY = 60
-TIES = 8
+KEY = 60  # characters of a key
+TIES = 8  # formulas that are named where none fits
 LABELS = {"match": "match", "noise": "match", "few": "too few", "nothing": "nothing"}
 
 

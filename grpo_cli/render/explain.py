@@ -27,7 +27,7 @@ MOST = 2_000_000  # rows that are worked out with all intermediate columns
 KEY = 60  # characters of a column of the key of the group
 # Extra columns that a reader needs to follow the arithmetic, where they fit.
 EXTRAS = ("length", "logprob", "baseline", "kl", "step_reward")
-DIGITS = 6
+DIGITS = 6  # of the statistics of a group
 
 
 def render(facts: Facts, scored: Scored, narrow: Narrow, console: Console) -> None:

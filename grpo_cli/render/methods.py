@@ -19,7 +19,7 @@ from grpo_cli.engine.presets import presets
 from grpo_cli.render import plan_text
 from grpo_cli.render.text import Sheet, count, exact, marked
 
-NAME = 17
+NAME = 17  # characters of the longest name of a method
 LABEL = 13  # characters of a label of one method
 SQL = "(reward - mean) / (std + epsilon)"
 TYPES = {float: "number", int: "whole number", str: "text", bool: "true or false"}

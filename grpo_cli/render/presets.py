@@ -20,7 +20,7 @@ from grpo_cli.render.text import Sheet, clean, exact, marked
 from grpo_cli.stats.verdicts import label_of_equal
 
 LABEL = 13  # characters of a label of one preset
-NAME = 31
+NAME = 31  # characters of the longest name of a preset
 COMMIT = 12  # this many digits of a commit are shown
 # How a rollout of several rows counts; empty where each row counts.
 ROLLOUTS: Final[Mapping[Counting, str]] = {

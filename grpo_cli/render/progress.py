@@ -14,7 +14,7 @@ from rich.text import Text
 
 # Shorter runs need no bar.
 PATIENCE = 1.0
-MB = 1_000_000
+MB = 1_000_000  # bytes
 
 
 @contextmanager

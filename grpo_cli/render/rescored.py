@@ -21,7 +21,7 @@ from grpo_cli.stats.rescored import DisagreeingRow, Rescored, Sides, counted
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import labels_of
 
-KEY = 28
+KEY = 28  # characters of a key
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # its heads (the first is its title) and its lines
 

@@ -12,8 +12,8 @@ from grpo_cli.render.text import Sheet, clean, marked
 from grpo_cli.schemas.table import LAYOUTS, REFUSED, Mark, Schema
 from grpo_cli.schemas.table import schemas as known
 
-NAME = 23
-LABEL = 13
+NAME = 23  # characters of the longest name of a schema
+LABEL = 13  # characters of a label of one schema
 
 
 def listing(console: Console) -> None:

@@ -26,7 +26,7 @@ from grpo_cli.stats.facts import Dropped
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import labels_of
 
-KEYS = 3
+KEYS = 3  # that are listed
 
 
 def select(facts: Selected, console: Console) -> None:

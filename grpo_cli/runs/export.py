@@ -44,7 +44,7 @@ WEIGH = ("weights", "tokens")  # the kinds with advantages
 ARITHMETIC = (SHAPE, METHOD, DIVISOR, SKIPPED, POST)  # options of advantages alone
 GATES = ("records", "rows", "groups")  # what --fail-on may name
 PIECE_BYTES = 8 << 20  # bytes of texts that are read at once
-PIECE_ROWS = 4096
+PIECE_ROWS = 4096  # rows whose records are made at once
 
 
 @dataclass(frozen=True, kw_only=True)

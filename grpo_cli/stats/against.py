@@ -27,7 +27,7 @@ from grpo_cli.stats.intervals import Rewards, dealt, noise, of_two_values
 from grpo_cli.values.paths import PARENT
 
 ONE_SIDED = 1.6448536269514722  # standard deviations from 0 at which the sign of a number is 95 % certain
-LISTED = 5
+LISTED = 5  # prompts that gained or lost most
 KINDS = ("better", "same", "worse")
 DEALS = (20, 400)  # random deals of the rows to the two runs: at least, at most
 DEALT = 20_000_000  # rows (or prompts) dealt in total

@@ -25,7 +25,7 @@ from grpo_cli.stats.facts import MarkedRows, Number, marked_rows, plain, worst_a
 VERSION: Final = 1
 LARGEST = 3  # changes that are listed
 EQUAL = 1e-9  # advantages are equal if they differ by less, relative to their root mean square
-SOLVE_RATES = (0.0, 0.25, 0.5, 0.75, 1.0)
+SOLVE_RATES = (0.0, 0.25, 0.5, 0.75, 1.0)  # the ends of the quarters whose rows are counted together
 
 
 @dataclass(frozen=True)

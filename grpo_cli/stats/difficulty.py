@@ -28,22 +28,22 @@ from grpo_cli.read.group_keys import encode
 from grpo_cli.stats.facts import BinCounts, Histogram, Number, ValueCounts, extremes, plain, reward_range
 
 OTHER_SIZES = (2, 4, 8, 16, 32, 64)
-BINS = 10
+BINS = 10  # tenths, where groups have other possible rates than each other
 STEPS = 64  # with at most this many possible solve rates, each has its own bar
 FINER = 8  # the most steps per solved row, if rewards are graded
 DIGITS = 12  # decimals of a solve rate; further ones are rounding errors
-USEFUL = (0.2, 0.8)
+USEFUL = (0.2, 0.8)  # what filters for difficulty keep (post-training-experiments#8)
 Level = Literal["never", "hard", "medium", "easy", "always"]  # solved; hard and easy are outside USEFUL
 BANDS: Final[tuple[Level, ...]] = get_args(Level)
 # How the solve rates of larger groups are found. Twelve kinds of policies were simulated, 60 times each, in groups of 2 to
 # 16 rows: at twice the size the mean error is at most 2.3 points with 1,000 groups, and two standard errors and a point
 # hold the truth in 90 to 100 % of the runs from 30 groups up. At four times the size they hold it in 67 to 97 %.
 RATES = np.sin(np.linspace(0.0, math.pi / 2, 65)) ** 2  # closer together near 0 and 1
-FITTING_STEPS = 300
-REDRAWS = 40
-FEWEST_GROUPS = 30
+FITTING_STEPS = 300  # of the fit
+REDRAWS = 40  # of the groups, for the interval
+FEWEST_GROUPS = 30  # as the simulation says
 FARTHEST = 2  # times the size
-BIAS = 0.01
+BIAS = 0.01  # the point beyond two standard errors
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ COUNTED = (
     "rows", "rollouts", "groups", "singletons", "unscorable", "declared_unscorable", "left_out", "masked",
 )  # fmt: skip
 STATISTICS = ("mean", "std", "min", "max")
-QUARTERS = (0.25, 0.5, 0.75)
+QUARTERS = (0.25, 0.5, 0.75)  # the quantiles of a summary
 BINS = FEW
 BARS = 40  # bins of a figure
 VALUES = 101  # up to this many distinct values (k/100) have a bar each

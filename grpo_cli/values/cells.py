@@ -78,8 +78,8 @@ def named_frame(table: Any) -> pl.DataFrame:
 
 _WORDS = {"true": 1.0, "false": 0.0}
 _FLOATED = (pl.Float64, pl.Boolean, pl.Null, pl.Decimal)
-_SHOWN = 40
-_SMALL = 1e-4
+_SHOWN = 40  # characters of a value in a message
+_SMALL = 1e-4  # polars and Python write smaller numbers in different ways
 _CURES = (
     "name a column of numbers; --map TEXT=NUMBER,... gives each text of a reward a number (nan: a missing reward); "
     "--reward COL.PART takes a part of an object"

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from grpo_cli.errors import DataError
 
-_LISTED = 20
+_LISTED = 20  # columns in a message
 PARENT = "@parent"  # the name of the column that numbers the lists of rollouts: which list a rollout is in
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from grpo_cli.engine.group_stats import Mask, Segments
     from grpo_cli.engine.moments import Vector
 
-HALVINGS = 60
+HALVINGS = 60  # of an interval: 2^-60 of it is less than the last digit of a double
 
 
 def log_mean_exp(t: Terms, *, baseline: str, tau: float) -> pl.Expr:

@@ -44,7 +44,7 @@ FUNCTIONS = (
     "IFNULL", "IF", "AVG", "SUM", "MIN", "MAX", "COUNT", "MEDIAN", "STDDEV", "VARIANCE", "FIRST", "LAST", "QUANTILE_CONT",
 )  # fmt: skip
 SHOWN = 120  # characters of a formula in a message
-MOST_TOKENS = 2000
+MOST_TOKENS = 2000  # of a formula: polars builds one expression of it
 MOST_DEPTH = 50  # of nested parentheses and CASE
 _TOKEN = re.compile(
     r"""\s*(?:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Weights = Callable[[int, int], tuple[float, float]]
 
-_COUNTED = 2**53
+_COUNTED = 2**53  # the largest number up to which doubles have every integer
 
 
 def conditional_weights(t: Terms) -> pl.Expr:

@@ -40,7 +40,7 @@ Convert = Callable[[list[pl.Series], Place], list[pl.Series]]  # converts the te
 
 _LF, _CR = b"\n\r"
 _BLANK_LINES = re.compile(rb"(?:\r?\n)*")
-_SAMPLE = 20
+_SAMPLE = 20  # records from which the layout is recognised
 _FIRST = 512  # rows of a packed file that are quickly reached
 _READ_AGAIN = 16 << 20  # bytes of a file that may be read once more
 

@@ -33,7 +33,7 @@ from grpo_cli.values.json_text import refuse_doubled, refuse_doubled_inside
 from grpo_cli.values.paths import PARENT, absent
 
 _OUTLINES = 64  # files whose outline is remembered
-_SAMPLE = 20
+_SAMPLE = 20  # rollouts from which the layout is recognised
 _FIRST = 512  # rollouts in lines that are cheap to read
 _AGAIN = 8 << 20  # bytes of a document that may be parsed again
 _TEXTS = 256  # rollouts whose texts are taken at once

@@ -40,7 +40,7 @@ Way = tuple[str, ...]  # the steps to a field
 ColumnPart = pl.Series | DataError  # a value of another type is an error only if no later line turns out not to be JSON
 PIECE = 256 << 10  # bytes for the exact reader, if polars refuses a block
 _FIRST, _EVERY = 8, 1_000  # rows of a block that Python parses as well
-_FIRST_BYTES = 32 << 10
+_FIRST_BYTES = 32 << 10  # of these rows: long ones are fewer
 _MOST_STEPS = 6  # most steps of a dotted path: each further step doubles the ways to read it
 
 

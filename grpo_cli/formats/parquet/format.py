@@ -37,12 +37,12 @@ from grpo_cli.values.paths import refuse_doubled
 
 _BATCH = 512  # rows that are decoded at once
 _SLICED = 4096  # with at most this many rows, only the pages around them are decoded
-_BUFFER = 1 << 20
+_BUFFER = 1 << 20  # bytes of a read
 _PLACES = 8  # row groups in the sample of cheap rows
 _FIRST = 512  # rows from each of them
 _DECODED = 4 << 20  # bytes decoded from each of them
 _MOST_ROWS = 1 << 17  # most rows of a row group in a new file
-_MOST_BYTES = 32 << 20
+_MOST_BYTES = 32 << 20  # most bytes of a row group in a new file
 _DECRYPT = "decrypt it with the tool that wrote it, or with pyarrow, and run again on the copy"
 # polars refuses files with a column type that it does not know, even if that column is not read, and files whose name is not
 # UTF-8.

@@ -20,10 +20,10 @@ from grpo_cli.formats.parquet.new_footer import Change
 from grpo_cli.formats.parquet.splice import codec
 from grpo_cli.values.slices import within
 
-_MOST_AT_ONCE = 1 << 16
+_MOST_AT_ONCE = 1 << 16  # most rows of a row group, unless the input has larger ones
 _MOST_BYTES = 1 << 26  # most bytes of a row group, if its rows are long
 _DECODED = 4 << 20  # bytes that are read at a time
-_BUFFER = 1 << 20
+_BUFFER = 1 << 20  # bytes of a read
 
 
 def write(source: Input, sink: BinaryIO, weaving: Weaving) -> None:

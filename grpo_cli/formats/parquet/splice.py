@@ -30,15 +30,15 @@ from grpo_cli.parallel import ahead
 from grpo_cli.values.token_lists import AT_ONCE, is_on_tokens, token_counts
 
 _KERNEL_STEP = 1 << 30  # bytes for one call of copy_file_range
-_BLOCK = 1 << 20
+_BLOCK = 1 << 20  # bytes that are copied at once where the kernel does not
 _SIZES = (footer.PLAIN_SIZE, footer.PACKED_SIZE)
 _MOST_ROWS = 1 << 26  # pyarrow cuts larger row groups
 # Codecs of parquet.thrift by number. Few readers know Hadoop's LZ4 (5), all know its successor.
 _CODECS = {0: "none", 1: "snappy", 2: "gzip", 4: "brotli", 5: "lz4", 6: "zstd", 7: "lz4"}
-_BATCH_ROWS = 1 << 18
-_BATCH_GROUPS = 512
+_BATCH_ROWS = 1 << 18  # rows of the new columns that are encoded at once
+_BATCH_GROUPS = 512  # row groups that are encoded at once
 _ORIGIN = len(footer.MAGIC)
-_SAMPLE = 8192
+_SAMPLE = 8192  # rows that show whether values repeat
 _AT_ONCE = 8192  # values between two looks at the size of a page; pyarrow's own 1024 encodes more slowly
 _DICTIONARY = 1 << 16  # bytes; where a sample was wrong, pyarrow goes on without one
 _LISTS = 1 << 20  # bytes, of lists: a number for each row of a row group

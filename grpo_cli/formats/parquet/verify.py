@@ -13,7 +13,7 @@ from grpo_cli.formats.parquet import footer, thrift
 from grpo_cli.formats.parquet.footer import Column, Footer
 from grpo_cli.formats.parquet.thrift import I32
 
-_BLOCK = 1 << 22
+_BLOCK = 1 << 22  # bytes that are compared at once
 
 
 class _Side(NamedTuple):
