@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -32,9 +32,6 @@ from tests.support.command import facts_of
 from tests.support.drawn import paired
 from tests.support.jobs import compute, frame, inspected, look, near, refused, rows_of, selected, write
 from tests.support.schema_files import WRITERS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # Dumps in which one rollout has several rows: six groups of four rollouts, some of which have up to three rows.
 GROUPS = 6
@@ -184,7 +181,7 @@ def by_hand(rewards: Sequence[float]) -> list[float]:
 
 
 OF_ROLLOUTS: list[float] = []
-EACH: list[float] = []  # the advantages of all files of fan_outs if every row counts
+EACH: list[float] = []  # the advantages of all these files if every row counts
 for _group in range(GROUPS):
     _rows = [row for row in PARTS if row.group == _group]
     EACH += by_hand([row.reward for row in _rows])
