@@ -67,6 +67,7 @@ LINEAR = 1e-3
 PROMPT_ID_OR_BLOCKS = (
     "name the column of the prompt's id with --group; give --group-size N if the samples of a prompt are consecutive"
 )
+_HALF_WORD = (1 << 31) - 1  # the largest number with 31 bits
 LARGEST = 1e100  # reward: up to here sums of squares and cubes stay finite, even after weights and shaping
 
 
@@ -656,6 +657,9 @@ def repeats(coded: Coded, sample: pl.Series) -> int:
     if sample.null_count():
         known = sample.is_not_null()
         codes, sample = codes.filter(known), sample.filter(known)
+    if sample.dtype.is_integer() and sample.is_between(0, _HALF_WORD).all():
+        # Both are halves of a word: counting words takes a third of the time of numbering pairs.
+        return len(codes) - (codes.cast(pl.Int64) * (_HALF_WORD + 1) + sample.cast(pl.Int64)).n_unique()
     return len(codes) - encode([codes, sample]).size
 
 

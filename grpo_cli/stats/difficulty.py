@@ -260,7 +260,11 @@ def repeated_rewards(groups: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     rewards = known[".reward"]
     sizes = np.zeros(len(groups), np.int64)  # 0 if a group is constant
     sizes[varying["code"].to_numpy()] = varying["scored"].to_numpy()
-    pairs = encode([known["group"], rewards], len(known))
+    found = few(rewards)
+    if found and found[0]:  # a pass for each value takes half the time of numbering pairs
+        counts = (np.bincount(codes[(rewards == value).to_numpy()], minlength=len(sizes)) for value in found[0])
+        return _summed(pl.concat(_summed(_times(sizes, of_value)) for of_value in counts))
+    pairs = encode([known["group"], rewards])
     groups_of_pairs = codes.take(pairs.first.to_numpy())
     times = np.bincount(pairs.codes.to_numpy())
     return _summed(_times(sizes.take(groups_of_pairs), times))
