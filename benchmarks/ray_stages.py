@@ -24,6 +24,7 @@ from threading import Event, Thread
 import numpy as np
 import polars as pl
 
+from grpo_cli.options.given import Given
 from grpo_cli.runs import compute_files
 from grpo_cli.runs.compute_files import Job
 from grpo_cli.runs.on_ray import on_ray
@@ -107,7 +108,7 @@ def main() -> None:
 
     Thread(target=watch, daemon=True).start()
     output = Output(to=f"{folder}.scored/", force=True)
-    job = replace(Job.of({"group_within": "input", **options, "inputs": [str(folder)]}), output=output)
+    job = replace(Job.of(Given({"group_within": "input", **options, "inputs": [str(folder)]})), output=output)
     marks = list[tuple[str, float, float]]()
 
     def mark(name: str, done: int = 0, _: int | None = None) -> None:

@@ -31,6 +31,7 @@ from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError
 from grpo_cli.files.kept import keeping
 from grpo_cli.formats.frame import EXPLODE, FRAME, FrameReader
 from grpo_cli.options.config import beside
+from grpo_cli.options.given import Given
 from grpo_cli.options.keywords import (
     AddKeywords,
     AuditKeywords,
@@ -255,9 +256,7 @@ def advantages(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKe
     return compute(frame, plan, **options).advantages
 
 
-def _checked(
-    options: Mapping[str, Any], known: Collection[str], keywords: Mapping[str, str] | None = None
-) -> dict[str, Any]:
+def _checked(options: Mapping[str, Any], known: Collection[str], keywords: Mapping[str, str] | None = None) -> Given:
     """Options with values as the command line would give them; None counts as not given. `keywords` have names of their own."""
     inside = keywords or {}
     spelled = {name: keyword for keyword, name in inside.items()}
@@ -270,12 +269,12 @@ def _checked(
     runs = before if isinstance(before, (list, tuple)) else [before]
     if not all(run is None or isinstance(run, PATH) for run in runs):
         raise UsageError("against takes paths", "write the other run to a file, such as before.parquet")
-    given = dict(normalized(name, value) for name, value in options.items() if value is not None)
+    given = Given(normalized(name, value) for name, value in options.items() if value is not None)
     refuse_twice(given)
     return given
 
 
-def _refuse_arithmetic(given: Mapping[str, Any]) -> None:
+def _refuse_arithmetic(given: Given) -> None:
     """A plan is complete: an option that would change it is refused rather than ignored."""
     arithmetic = {*OF_PART, *BY_VALUE, "map", "presets"} - {"reward", "kl_from", "kl_estimator", "kl_reduce"}
     changing = [name for name in given if name in arithmetic]
@@ -510,11 +509,11 @@ def inspect(
     return Look(found, compared_runs({**earlier, NEWEST: found}, draws_of(given) or ()))
 
 
-def _inspected(frame: Any, given: Mapping[str, Any], rescored: Any = None, target: Path | None = None) -> Inspection:
+def _inspected(frame: Any, given: Given, rescored: Any = None, target: Path | None = None) -> Inspection:
     """Inspect a frame or files, with another reward or without; the `target` of a report is not read as an input."""
     of_files = rescored is None or isinstance(rescored, PATH)
     if rescored is not None:
-        given = {**given, "rescored": str(rescored) if of_files else "a frame"}
+        given = Given(given, rescored=str(rescored) if of_files else "a frame")
     inputs = [str(frame)] if isinstance(frame, PATH) else []
     job = Job.of(given, inputs=inputs, report=target, force=True)
     if inputs and of_files:
@@ -734,9 +733,9 @@ def add_columns(
     from grpo_cli.runs import add
 
     given = _checked(options, ADDED, ADD_KEYWORDS)
-    given["source"] = os.fspath(frame) if isinstance(frame, PATH) else "a frame"
+    given.update(source=os.fspath(frame) if isinstance(frame, PATH) else "a frame")
     if out is not None:
-        given["output"] = str(out)
+        given.update(output=str(out))
     job = add.Job.of(given, file=str(path))
     if not isinstance(frame, PATH):
         job = replace(job, columns=_reader(frame)[0])

@@ -8,7 +8,7 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import PurePath
 from threading import Lock, Thread, current_thread
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -28,12 +28,13 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import GrpoError
 from grpo_cli.files.stores import is_url
+from grpo_cli.options.conditions import Filter
+from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.texts import Labels, Passage, Reader, TextColumns, code_of, key_of
 from grpo_cli.render.explain import of_row
 from grpo_cli.render.text import clean, count, number
 
-Given = Mapping[str, Any]
 PROGRESS = 0.1  # seconds between two updates of a search's progress
 PROMPT = 200  # characters of a prompt that a list may show
 
@@ -66,12 +67,12 @@ class Browser(App[list[str]]):
         super().__init__(ansi_color=True)
         self.console.push_theme(STYLES)
         self.model, self.given = model, given
-        texts = {name: given[name] for name in ("prompt", "response", "messages") if name in given}
-        self.texts = TextColumns(**{"response": given.get("text_column", ""), **texts})
-        self.where, self.sort = given.get("where", ""), given.get("sort", ORDER)
+        texts = given.only(("prompt", "response", "messages"))
+        self.texts = TextColumns(**{"response": given.text_column or "", **texts})
+        self.where = Filter.parse(given.where).text if "where" in given else ""
+        self.sort = ORDER if given.sort is None else given.sort
         self.shown = model.shown(self.where, self.sort)
-        key = given.get("show")
-        self.first = None if key is None else code_of(model.inspection.narrow, key)
+        self.first = None if given.show is None else code_of(model.inspection.narrow, given.show)
         self.rollouts: list[Rollout] = []
         self.fields = False
         self.whole = False
@@ -146,7 +147,7 @@ class Browser(App[list[str]]):
         order = "" if self.sort == ORDER else f", by {self.sort} down"
         plan = inspection.scored.plan
         computed = f"{plan.method}, scale {plan.divisor.level}"
-        preset = self.given.get("preset")
+        preset = self.given.preset
         if preset is not None:
             computed = f"preset {preset}, {computed}"
         self.query_one("#title", Static).update(f"{files}: {groups}{order} | {clean(computed)}")
@@ -386,26 +387,26 @@ class Browser(App[list[str]]):
 
     def action_preset(self) -> None:
         names = {name: f"{row.framework}, {row.estimator}" for name, row in presets().items()}
-        self._choose_plan("preset", names, self.given.get("preset", ""))
+        self._choose_plan("preset", names, self.given.preset or "")
 
     def _choose_plan(self, option: str, names: Mapping[str, str], now: str) -> None:
         def then(name: str | None) -> None:
             if name is not None:
                 # Options of the previous method or preset do not apply to the new one.
                 gone = {"preset", "method", "param", "expr"}
-                given = {key: value for key, value in self.given.items() if key not in gone} | {option: name}
+                given = Given(self.given.without(gone), **{option: name})
                 self.say(f"computing {name} ...")
                 self.aside(lambda: self._compute(name, given), "plan")
 
         self.push_screen(Choose(option, names, now), then)
 
-    def _compute(self, name: str, given: dict[str, Any]) -> None:
+    def _compute(self, name: str, given: Given) -> None:
         model = self.model.under(plan_of(given))
         model.shown(self.where)  # raises what the condition names and these groups do not have
         if self.is_newest("plan"):
             self.tell(self._put, model, given, f"{name}: advantages, order and status are recomputed")
 
-    def _put(self, model: Model, given: dict[str, Any], said: str) -> None:
+    def _put(self, model: Model, given: Given, said: str) -> None:
         """Show another model at the same place."""
         code = self.code
         row = self.row
@@ -470,10 +471,10 @@ class Browser(App[list[str]]):
 
         self.push_screen(Choose("write the groups shown with", KINDS, self.kind), chosen)
 
-    def _write(self, command: str, given: dict[str, Any], name: str) -> None:
+    def _write(self, command: str, given: Given, name: str) -> None:
         shown = count(len(self.shown), "group")
         steps = import_module(f"grpo_cli.runs.{command}")
-        steps.run(steps.Job.of({**given, "quiet": True}))
+        steps.run(steps.Job.of(Given(given, quiet=True)))
         self.tell(self.say, f"{command}: wrote {shown} to {name}")
 
     def action_command(self) -> None:

@@ -5,7 +5,7 @@ Nothing here knows a terminal. Numbers come from the narrow table; texts are rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -19,6 +19,7 @@ from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.options.conditions import Filter
+from grpo_cli.options.given import Given
 from grpo_cli.options.table import COMMANDS, EVERY, command_line
 from grpo_cli.read.tables import FileTable
 from grpo_cli.runs.group_rows import describe_rows, rows_of_groups
@@ -213,9 +214,9 @@ class Jumps:
 # --- command lines that repeat what the screen shows -------------------------------------------------------
 
 
-def commands(given: Mapping[str, Any], kind: str, *, where: str, sort: str, show: str | None) -> list[str]:
+def commands(given: Given, kind: str, *, where: str, sort: str, show: str | None) -> list[str]:
     """The command that opens this view, and the one that writes its groups; both include the options from --config."""
-    view = {name: value for name, value in given.items() if name not in {"config", "where", "sort", "show"}}
+    view = given.without({"config", "where", "sort", "show"})
     if where:
         view["where"] = [where]
     if sort != ORDER:
@@ -228,14 +229,12 @@ def commands(given: Mapping[str, Any], kind: str, *, where: str, sort: str, show
     return lines
 
 
-def options_for(kind: str, given: Mapping[str, Any], where: str, output: str) -> tuple[str, dict[str, Any]]:
+def options_for(kind: str, given: Given, where: str, output: str) -> tuple[str, Given]:
     """The command that writes the groups as one of `KINDS`, with those options of the view that it accepts."""
     command, _, to = kind.partition(" --to ")
-    left_out = {"config", "quiet", "debug", "where"}
-    takes = COMMANDS[command].takes
-    options = {name: value for name, value in given.items() if name in takes and name not in left_out}
+    options = given.only(COMMANDS[command].takes).without({"config", "quiet", "debug", "where"})
     if to:
         options["to"] = to
     if where:
         options["where"] = [where]
-    return command, {**options, "output": output}
+    return command, Given(options, output=output)

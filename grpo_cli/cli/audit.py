@@ -5,7 +5,7 @@ from __future__ import annotations
 from grpo_cli.cli.engine import workers
 from grpo_cli.cli.output import progress, show
 from grpo_cli.errors import GateError
-from grpo_cli.options.resolve import Given
+from grpo_cli.options.given import Given
 
 
 def audit(given: Given) -> None:

@@ -11,39 +11,35 @@ from importlib import import_module
 from importlib.util import find_spec
 from select import POLLERR, POLLHUP, poll
 from threading import Thread
-from typing import Any
 
 from grpo_cli.cli.entry import SIGNALLED
 from grpo_cli.cli.output import progress
 from grpo_cli.errors import UsageError
+from grpo_cli.options.given import Given
 
 
-def browse(given: dict[str, Any]) -> None:
+def browse(given: Given) -> None:
     """Read the files, show the screen, and print the commands that the user asked for."""
     if find_spec("textual") is None:
         from grpo_cli.files.installation import missing_extra
 
         raise missing_extra("browse needs textual", "browse")
-    if "-" in given["inputs"]:
+    if "-" in given.inputs:
         raise UsageError("browse reads keys from standard input", "name a file")
     # Textual draws on standard error.
     if not all(stream and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise UsageError("browse needs a terminal", "inspect --show KEY prints a group")
     Thread(target=import_module, args=["textual.app"]).start()  # takes 0.2 s, while the files are read
     from grpo_cli.browse.model import Model
-    from grpo_cli.options.conditions import Filter
     from grpo_cli.read.known_names import STEP_LIKE
     from grpo_cli.runs.inspect import Job
 
-    of_screen = {"where", "sort"}  # they are applied when the groups are shown
-    job = Job.of({name: value for name, value in given.items() if name not in of_screen})
+    job = Job.of(given.without({"where", "sort"}))  # they are applied when the groups are shown
     job = replace(job, view=replace(job.view, by_steps=True, named=STEP_LIKE))
     with progress(given) as phase:
         model = Model.of(job, phase)
     from grpo_cli.browse.app import Browser
 
-    if "where" in given:
-        given["where"] = Filter.parse(given["where"]).text
     browser = Browser(model, given)
     Thread(target=_leave_with_terminal, args=[browser.finish], daemon=True).start()
     for line in browser.run() or ():

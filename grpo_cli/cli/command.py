@@ -6,7 +6,7 @@ import inspect
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from grpo_cli import __version__
 from grpo_cli.cli.help import HELP_ALL, PROGRAM, of_command, of_program
 from grpo_cli.engine.coerce import typed
 from grpo_cli.errors import GrpoError, UnknownName, UsageError, printable
+from grpo_cli.options.given import Given
 from grpo_cli.options.meant import meant, unknown_option
 from grpo_cli.options.table import COMMANDS, EVERY, Command, Option
 from grpo_cli.plugins import PluginWarning, Registry
@@ -32,7 +33,7 @@ class Line:
     """A command, and by name the argument and options that were given."""
 
     command: Command
-    given: dict[str, Any]
+    given: Given
 
     def run(self) -> None:
         """Load the body of the command and call it."""
@@ -45,8 +46,8 @@ class Line:
         for row in self.command.takes.values():
             if row.required and row.name not in given:
                 raise UsageError(f"{row.flag} is missing", "see --help")
-        quiet = given.get("quiet", False)
-        typed = "-" in given.get("inputs", ()) and sys.stdin is not None and sys.stdin.isatty()
+        quiet = bool(given.quiet)
+        typed = "-" in given.inputs and sys.stdin is not None and sys.stdin.isatty()
         if typed and not quiet:
             print("reading rows from the terminal: end with Ctrl-D, or pipe them in", file=sys.stderr)
         with _warnings_said(quiet=quiet), beside(given):
@@ -57,19 +58,19 @@ class Line:
             else:
                 getattr(import_module(f"grpo_cli.cli.{self.command.name}"), self.command.name)(given)
 
-    def _name_file(self, given: Mapping[str, Any]) -> None:
+    def _name_file(self, given: Given) -> None:
         """Print what the file of GRPO_ADV_CONFIG sets (not with --quiet), or that one of the working folder is not read."""
         from grpo_cli.options.config import unread
 
-        if "config" in given:
-            if given.get("quiet"):
+        if given.config is not None:
+            if given.quiet:
                 return
             words = []
             for name in self.command.takes:
                 if name in given and name not in {"config", *self.given}:
                     words += EVERY[name].words(given[name])
             said = f"{shlex.join(words)}; --no-config leaves it out" if words else f"nothing for {self.command.name}"
-            note = f"{given['config']} sets {said}"
+            note = f"{given.config} sets {said}"
         else:
             name = unread()
             note = (
@@ -129,7 +130,7 @@ class _Command(TyperCommand):
         return [_converting(parameter) for parameter in super().get_params(ctx)]
 
     def _line(self, **given: Any) -> Line:
-        return Line(self.row, {name: value for name, value in given.items() if value is not None})
+        return Line(self.row, Given((name, value) for name, value in given.items() if value is not None))
 
     def format_help(self, _: Any, formatter: Any) -> None:
         formatter.write(of_command(self.row))

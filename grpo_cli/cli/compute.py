@@ -9,7 +9,7 @@ from dataclasses import replace
 from grpo_cli.cli.engine import refuse_engine, workers
 from grpo_cli.cli.output import progress, screen, show
 from grpo_cli.errors import GateError, UsageError
-from grpo_cli.options.resolve import Given
+from grpo_cli.options.given import Given
 from grpo_cli.runs.compute_files import Facts, FactsOfParts, Job, run
 from grpo_cli.write.write_outputs import Computed
 
@@ -18,7 +18,7 @@ def compute(given: Given) -> None:
     """Compute advantages and write them, or explain what would be computed."""
     job = Job.of(given)
     refuse_engine(given)
-    if given.get("stream"):
+    if given.stream:
         show(given, _streamed(job), "summary.render", aside=True)
         return
     try:
@@ -30,7 +30,7 @@ def compute(given: Given) -> None:
         raise
     if done.facts is None:
         return
-    if job.dry_run and not given.get("json"):
+    if job.dry_run and not given.json:
         _explain(done.facts, done.parts)
     else:
         show(given, done.facts, "summary.render")

@@ -91,8 +91,8 @@ def _run(words: Sequence[str]) -> int:
         line = read(words)
         if isinstance(line, int):
             return line
-        debug = line.given.get("debug", False)
-        set_colours(line.given.get("color"))
+        debug = bool(line.given.debug)
+        set_colours(line.given.color)
         if debug:
             log = logging.getLogger("grpo_cli")
             log.setLevel(logging.DEBUG)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 from grpo_cli.cli.engine import workers
 from grpo_cli.cli.output import progress, screen, show
 from grpo_cli.errors import UsageError
-from grpo_cli.options.resolve import Given, refuse_beside
+from grpo_cli.options.given import Given
+from grpo_cli.options.resolve import refuse_beside
 from grpo_cli.options.table import COMMANDS, command_line
 from grpo_cli.runs.asked import condition_of, draws_of
 from grpo_cli.runs.inspect import Job, run
@@ -43,12 +44,12 @@ def _refuse(given: Given) -> None:
     of_rescored = [name for name in ("rescored", "rescored_column") if name in given]
     for name in of_rescored:
         refuse_beside(name, given, "show", "by", "sort", "top")
-    kind = given.get("format")
+    kind = given.format
     if "full" in given:
         refuse_beside("full", given, "show", "format", "before", "rescored", "rescored_column")
     if kind is None:
         return
-    if given.get("json"):
+    if given.json:
         raise UsageError("--json and --format cannot be combined", "leave one of them out")
     if of_rescored and kind == "csv":
         cure = "--format md and --json have all of them"
@@ -64,17 +65,14 @@ def _shown(given: Given) -> Inspected:
     from grpo_cli.runs.group_rows import show_group
 
     found = looked_at(given)
-    key = given.get("show")
-    kind = given.get("format")
+    key = given.show
+    kind = given.format
     if kind is not None:
         from grpo_cli.render import inspect as view
 
-        by = given.get("by")
-        sort = given.get("sort")
-        top = given.get("top")
-        frame = view.table(found, show=key, by=by, sort=sort, top=top)
+        frame = view.table(found, show=key, by=given.by, sort=given.sort, top=given.top)
         sys.stdout.write(view.WRITERS[kind](frame))
-    elif given.get("json"):
+    elif given.json:
         group = None if key is None else show_group(found, key)
         show(given, replace(found.facts, show=group), "inspect.render")
     elif key is not None:
@@ -88,17 +86,16 @@ def _shown(given: Given) -> Inspected:
 
 def _browse(given: Given) -> str:
     """The command that shows the texts of these rows; empty for standard input."""
-    inputs = given["inputs"]
+    inputs = given.inputs
     if "-" in inputs:
         return ""
     shared = COMMANDS["browse"].takes.keys() - {"by", "color", "config", "debug", "quiet", "sort"}
-    same = {name: value for name, value in given.items() if name in shared}
-    return command_line("browse", {**same, "inputs": inputs if len(inputs) == 1 else ["FILES"]})
+    return command_line("browse", Given(given.only(shared), inputs=inputs if len(inputs) == 1 else ["FILES"]))
 
 
 def looked_at(given: Given, **more: Any) -> Inspection:
     """Read the files and look at them; `more` are further fields of the job."""
-    if given.get("rescored") == "-" in given["inputs"]:
+    if given.rescored == "-" in given.inputs:
         raise UsageError("both runs are read from standard input", "only one of them can be")
     if "before" in given:
         return compared(given, **more)
@@ -122,7 +119,7 @@ def _against(given: Given) -> None:
 
     gate = condition_of(given, "fail_on", gate_names(draws_of(given) or ()))
     table = cast("Runs", compared(given).beside)
-    kind = given.get("format")
+    kind = given.format
     if kind is not None:
         from grpo_cli.render import runs as view
         from grpo_cli.render.inspect import WRITERS

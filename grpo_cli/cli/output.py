@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from grpo_cli.cli.terminal import has_colours
 from grpo_cli.errors import GrpoError
-from grpo_cli.options.resolve import Given
+from grpo_cli.options.given import Given
 from grpo_cli.options.table import Command
 from grpo_cli.plugins import Registry
 from grpo_cli.stats.document import plain_data
@@ -31,16 +31,14 @@ def show(given: Given, facts: Facts, view: str, *, aside: bool = False, **more: 
     `view` is MODULE.FUNCTION of the room `render`: it loads rich, which a quiet run and JSON do not need. `aside` says that data
     went to standard output although the facts do not list it.
     """
-    config = given.get("config")
-    summary = given.get("summary")
-    if config is not None:
-        facts = replace(facts, config=config)
+    if given.config is not None:
+        facts = replace(facts, config=given.config)
     stream = sys.stderr if aside or "stdout" in (getattr(facts, "outputs", None) or ()) else sys.stdout
-    if summary is not None:
-        _save(Path(summary), as_json(facts), force=given.get("force", False))
-    if given.get("json"):
+    if given.summary is not None:
+        _save(Path(given.summary), as_json(facts), force=bool(given.force))
+    if given.json:
         print(as_json(facts), file=stream)
-    elif not given.get("quiet"):
+    elif not given.quiet:
         module, _, function = view.partition(".")
         render = getattr(import_module(f"grpo_cli.render.{module}"), function)
         render(facts, screen(stream), **more)
@@ -70,13 +68,13 @@ def as_json(facts: Facts) -> str:
 
 def listing(given: Given, view: Any, table: Registry[Any], **some: Any) -> None:
     """Show a whole table (or `some` rows of it), or the row that is named."""
-    name = given.get("name")
-    if given.get("json"):
+    name = given.name
+    if given.json:
         names = some.get("names") or [row.name for row in table.values()]
         found = view.as_dict(name) if name in table else [*map(view.as_dict, names)]
         print(json.dumps(found, indent=2))
         return
-    if given.get("all"):
+    if given.all:
         some["archive"] = True
     with _paged() as console:
         if name in table:
@@ -97,7 +95,7 @@ def _paged() -> Iterator[Console]:
 
 def progress(given: Given) -> AbstractContextManager[Callable[..., None]]:
     """A function that is called with each phase of a run, and shows it on a terminal unless --quiet."""
-    if given.get("quiet") or sys.stderr is None or not sys.stderr.isatty():
+    if given.quiet or sys.stderr is None or not sys.stderr.isatty():
         return nullcontext(lambda *_: None)
     from rich.console import Console
 

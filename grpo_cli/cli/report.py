@@ -12,7 +12,7 @@ from pathlib import Path
 from grpo_cli.cli.inspect import looked_at, refuse_without_runs
 from grpo_cli.errors import UsageError, printable
 from grpo_cli.files.stores import is_url, shown
-from grpo_cli.options.resolve import Given
+from grpo_cli.options.given import Given
 from grpo_cli.runs.asked import file_of
 
 NEEDS = ("altair", "vl_convert")
@@ -24,19 +24,19 @@ def report(given: Given) -> None:
     """Plot what `inspect` finds into a file; its suffix chooses the kind."""
     from grpo_cli.render.report import kind_of, write_report
 
-    target = file_of(given, "output") or _beside(given["inputs"][0])
+    target = file_of("output", given.output) or _beside(given.inputs[0])
     kind_of(target)
     if any(find_spec(name) is None for name in NEEDS):
         from grpo_cli.files.installation import missing_extra
 
         raise missing_extra("the report is drawn with altair and vl-convert-python", "report")
     refuse_without_runs(given)
-    force = given.get("force", False)
+    force = bool(given.force)
     inspection = looked_at(given, report=target, force=force)
     from grpo_cli.render.text import count
 
     size = write_report(inspection, target, _command(sys.argv[1:]), force=force)
-    if not given.get("quiet"):
+    if not given.quiet:
         facts = inspection.facts
         of_what = f"{count(facts.rows, 'row')} in {count(facts.groups, 'group')}"
         print(f"{printable(str(target))}: {size / 1e6:.1f} MB, {of_what}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from grpo_cli.cli.output import listing, show
 from grpo_cli.errors import UnknownName
 from grpo_cli.files.stores import is_url
-from grpo_cli.options.resolve import Given
+from grpo_cli.options.given import Given
 
 
 def schemas(given: Given) -> None:
@@ -15,7 +15,7 @@ def schemas(given: Given) -> None:
     from grpo_cli.render import schemas as view
     from grpo_cli.schemas.table import schemas as known
 
-    name = given.get("name")
+    name = given.name
     if name is None or name in known():
         listing(given, view, known())
         return

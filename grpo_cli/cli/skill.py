@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+
+from grpo_cli.options.given import Given
 
 NAME = "grpo-adv"
 SOURCE = Path(__file__).parents[1] / "skills" / NAME / "SKILL.md"
 
 
-def skill(given: dict[str, Any]) -> None:
+def skill(given: Given) -> None:
     """Print the skill, or write it into a folder of skills."""
     text = SOURCE.read_text(encoding="utf-8")
-    folder = given.get("install")
+    folder = given.install
     if folder is None:
         print(text, end="")
         return
@@ -20,7 +21,7 @@ def skill(given: dict[str, Any]) -> None:
     from grpo_cli.files.atomic import replacing
 
     target = Path(folder, NAME, "SKILL.md")
-    force = given.get("force", False)
+    force = bool(given.force)
     cure = "remove it; choose another folder"
     for path in (target.parent, target):  # the folder of skills may be a link, but nothing inside of it
         if path.is_symlink():

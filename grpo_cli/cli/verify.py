@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from grpo_cli.cli.output import as_json
 from grpo_cli.errors import printable
+from grpo_cli.options.given import Given
 
 
-def verify(given: dict[str, Any]) -> None:
+def verify(given: Given) -> None:
     """Compare the two files; the first difference is an error."""
     from grpo_cli.write.verify import verify as check
 
-    output = given["file"]
-    against = given["against"]
-    result = check(output, against, given.get("columns", ()))
-    if given.get("json"):
+    output = given.file
+    against = given.against
+    result = check(output, against, given.columns)
+    if given.json:
         print(as_json({"file": output, "against": against, "columns": result.added, "compared_by": result.by}))
         return
-    if given.get("quiet"):
+    if given.quiet:
         return
     unit = {"bytes": "byte by byte", "values": "value by value"}[result.by]
     added = ", ".join(result.added) or "no column"

@@ -12,8 +12,9 @@ from typing import Any
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import DataError, UsageError, reason
 from grpo_cli.files.kept import note
+from grpo_cli.options.given import Given
 from grpo_cli.options.meant import unknown_option
-from grpo_cli.options.resolve import FORMULA, Given, normalized, refuse_twice, settings
+from grpo_cli.options.resolve import FORMULA, normalized, refuse_twice, settings
 from grpo_cli.options.table import BY_VALUE, EVERY, OPTIONS, OUTPUT, PAIRS, PROMPTS, SFT, TOKENS, WEIGHTS, Option
 from grpo_cli.schemas.table import schemas
 
@@ -27,7 +28,7 @@ _BY_NAME = "write options by name, for example scale = 'batch'"
 _FORMULA = FORMULA | {"compared_presets", "contenders"}
 
 
-def with_config(given: Given, takes: Mapping[str, Option] = OPTIONS, *, variable: bool = False) -> dict[str, Any]:
+def with_config(given: Given, takes: Mapping[str, Option] = OPTIONS, *, variable: bool = False) -> Given:
     """The given options, completed by those of a config file; `config` is the file that was read.
 
     With `variable` and without --config, it is the file that GRPO_ADV_CONFIG names. A file of --config may hold the options
@@ -37,14 +38,14 @@ def with_config(given: Given, takes: Mapping[str, Option] = OPTIONS, *, variable
     _check_values(given)
     refuse_twice(given)
     if "plans" in given:
-        given = {**given, "plans": normalized("plans", given["plans"])[1]}
+        given = Given(given, plans=normalized("plans", given.plans)[1])
     if "config" in given and "no_config" in given:
         raise UsageError("--config and --no-config cannot be combined", "leave one of them out")
     name = os.environ.get(VARIABLE)
-    if "config" in given:
+    if given.config is not None:
         of_tokens = [row for row in EVERY.values() if row.panel == TOKENS]
         keys = _keys(*OPTIONS.values(), *of_tokens, *takes.values())
-        name = given["config"]
+        name = given.config
         hint = "--help-all lists them"
         content = _options(name, "--config takes a TOML file")
     elif variable and name and "config" in takes and "no_config" not in given:
@@ -52,14 +53,14 @@ def with_config(given: Given, takes: Mapping[str, Option] = OPTIONS, *, variable
         hint = "--no-config leaves the file out"
         content = _options(name, f"{VARIABLE} names a TOML file")
     else:
-        return dict(given)
+        return Given(given)
     for key in content:
         if key not in keys and key in _keys(*EVERY.values()):
             cure = f"{VARIABLE}={name} reads options of every command, --config those of this one and of compute"
             raise UsageError(f"{key} in {name} is an option of another command", cure)
         if key not in keys:
             raise unknown_option(f"option in {name}", key, keys, hint)
-    config = dict(normalized(keys[key], value, f" in {name}") for key, value in content.items())
+    config = Given(normalized(keys[key], value, f" in {name}") for key, value in content.items())
     return _merged(given, config, str(name), takes)
 
 
@@ -86,7 +87,7 @@ def unread() -> str:
 
 
 @contextmanager
-def beside(given: Given) -> Iterator[None]:
+def beside(given: Mapping[str, object]) -> Iterator[None]:
     """Add the presets and schemas of the files that are given."""
     with ExitStack() as stack:
         for name, rows in (("presets", presets()), ("schemas", schemas())):
@@ -104,7 +105,7 @@ def _keys(*rows: Option) -> dict[str, str]:
     return {row.flag.removeprefix("--"): row.name for row in rows if row.name not in no_keys and not row.is_argument}
 
 
-def _merged(given: Given, config: dict[str, Any], file: str, takes: Mapping[str, Option]) -> dict[str, Any]:
+def _merged(given: Given, config: Given, file: str, takes: Mapping[str, Option]) -> Given:
     """The given options, and below them those of a file.
 
     A preset, method or formula that is given replaces those of the file.
@@ -114,54 +115,53 @@ def _merged(given: Given, config: dict[str, Any], file: str, takes: Mapping[str,
         wrong = f"{file} has a plan for each value of a column, and this command computes one plan on all rows"
         raise UsageError(wrong, "use another config file; add --no-config, and --rows for the rows of one value")
     config = _for_command(config, given, takes)
-    is_same_method = "method" in config and given.get("method") == config["method"]
+    is_same_method = "method" in config and given.method == config.method
     replaces = bool((_FORMULA - {"param"}) & {*given})
     if replaces and not (is_same_method and "preset" not in given):
-        config = {name: value for name, value in config.items() if name not in _FORMULA}
+        config = config.without(_FORMULA)
     elif is_same_method:
         config.pop("preset", None)
-    plans = config.get("plans", {})
+    plans = config.plans or {}
     for value, own in plans.items():
         for name, option in product(given, own):
             if name == option or {name, option} <= FORMULA - {"param"}:
                 wrong = f"{OPTIONS[name].flag} is given, and [plan.{value}] in {file} sets {option.replace('_', '-')}"
                 raise UsageError(wrong, f"leave one of them out; give --plan {value}:...")
-    weaker = {name: value for name, value in config.items() if name not in given}
-    merged = {**weaker, **given, "config": file}
+    merged = Given({**config.without(given), **given, "config": file})
     # Flags come last: the last setting of a field counts.
     if "param" in config:
-        merged["param"] = [*config["param"], *given.get("param", ())]
+        merged["param"] = [*config.param, *given.param]
     if plans:
-        merged["plans"] = {**plans, **given.get("plans", {})}
+        merged["plans"] = {**plans, **(given.plans or {})}
     if "set" in config:
         by_flag = settings(given)
-        kept = [item for item in config["set"] if item.partition("=")[0].strip() not in by_flag]
-        merged["set"] = [*kept, *given.get("set", ())]
+        kept = [item for item in config.set if item.partition("=")[0].strip() not in by_flag]
+        merged["set"] = [*kept, *given.set]
     return merged
 
 
-def _for_command(config: Given, given: Given, takes: Mapping[str, Option]) -> dict[str, Any]:
+def _for_command(config: Given, given: Given, takes: Mapping[str, Option]) -> Given:
     """The options of a file that the command has a use for.
 
     LISTS alone are for `compute --per-token`: they would stop a command that takes them with others.
     """
-    own = {name: value for name, value in config.items() if name in takes}
+    own = config.only(takes)
     idle = set()
     if "write" in takes and "write" not in {*given, *config}:
         idle.add(OUTPUT)
-    to = given.get("to", own.get("to"))
+    to = given.to or own.to
     if to:
         idle |= {SFT, PAIRS, WEIGHTS, PROMPTS} - {f"For --to {to}"}
-    own = {name: value for name, value in own.items() if takes[name].panel not in idle}
+    own = own.only([name for name in own if takes[name].panel not in idle])
     beside = to in {None, "weights"} and bool({"old_token_logprobs", "kl_from"} & {*own, *given})
     unread = () if "per_token" in takes or to == "tokens" or beside else LISTS
-    return {name: value for name, value in own.items() if name not in unread}
+    return own.without(unread)
 
 
 def _check_values(given: Given) -> None:
     """Refuse empty values, names that are not text, and lines of no length."""
-    longest = given.get("max_line", 1)
-    if longest < 1:
+    longest = given.max_line
+    if longest is not None and longest < 1:
         raise UsageError(f"--max-line cannot be {longest}", "it takes 1 or more")
     for name, value in given.items():
         option = EVERY.get(name)

@@ -14,14 +14,14 @@ from grpo_cli.engine.coerce import typed
 from grpo_cli.engine.estimators import expression
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.plan_parts import Counting
+from grpo_cli.engine.plan_parts import Counting, ShapeOp
 from grpo_cli.engine.presets import Preset, differences, preset, presets
 from grpo_cli.errors import UnknownName, UsageError, near_names
+from grpo_cli.options.given import Given
 from grpo_cli.options.meant import meant
 from grpo_cli.options.table import BY_VALUE, EVERY, NO_ROLLOUTS, OF_PART, OPTIONS
 from grpo_cli.values.paths import items
 
-Given = Mapping[str, Any]
 FORMULA = frozenset({"preset", "method", "expr", "param"})  # they are chosen together
 SINGLETON: Final[Mapping[str, Mapping[str, str]]] = {
     "unit": {"alone.baseline": "zero", "alone.sd": "one", "alone.result": "keep"},
@@ -51,9 +51,9 @@ def _several(value: Any) -> Sequence[Any]:
     return value if isinstance(value, (list, tuple)) else [value]
 
 
-def _plans(value: Any, where: str = "") -> dict[str, dict[str, Any]]:
+def _plans(value: Any, where: str = "") -> dict[str, Given]:
     """The options of the plan for each value, from tables or from texts such as `math:preset=trl-grpo,scale=batch`."""
-    plans: dict[str, dict[str, Any]] = {}
+    plans: dict[str, Given] = {}
     if isinstance(value, Mapping):
         value = [*value.items()]
     for item in value if isinstance(value, list) else [value]:
@@ -71,7 +71,7 @@ def _plans(value: Any, where: str = "") -> dict[str, dict[str, Any]]:
     return plans
 
 
-def _plan_in_words(text: str) -> tuple[str, dict[str, Any]]:
+def _plan_in_words(text: str) -> tuple[str, Given]:
     """The value and the options of its plan, from `math:preset=trl-grpo,scale=batch`."""
     # A value may have colons: the options begin after the first one that is followed by a name of theirs.
     names = "|".join(OF_PART).replace("_", "-")
@@ -83,9 +83,9 @@ def _plan_in_words(text: str) -> tuple[str, dict[str, Any]]:
     return text[:cut], own_options(options, OF_PART)
 
 
-def _plan_in_table(table: str, entries: Mapping[str, Any]) -> dict[str, Any]:
+def _plan_in_table(table: str, entries: Mapping[str, Any]) -> Given:
     """The options of a plan from its table in a file, or from a mapping."""
-    own: dict[str, Any] = {}
+    own = Given()
     for key, value in entries.items():
         name = str(key).replace("-", "_")
         if name not in OF_PART:
@@ -101,9 +101,9 @@ def _not_of_a_plan(place: str, key: str, known: Collection[str]) -> UnknownName:
     return UnknownName.among(f"option of {place}", key, known)
 
 
-def own_options(texts: Iterable[str], known: Collection[str]) -> dict[str, Any]:
+def own_options(texts: Iterable[str], known: Collection[str]) -> Given:
     """The options after the name of a plan, each as OPTION=X."""
-    given: dict[str, Any] = {}
+    given = Given()
     names = [name.replace("_", "-") for name in OPTIONS if name in known]
     for text in texts:
         spelled, sign, value = text.partition("=")
@@ -127,14 +127,13 @@ def parts_of(given: Given) -> dict[str, Given]:
 
     A plan with its own preset, method or formula ignores those given for the run.
     """
-    parts: dict[str, dict[str, Any]] = {}
-    plans: Mapping[str, Given] = given.get("plans", {}) if "plan_by" in given else {}
+    parts = dict[str, Given]()
+    plans = (given.plans or {}) if "plan_by" in given else {}
     for value, own in plans.items():
         left_out = {*BY_VALUE}
         if FORMULA - {"param"} & {*own}:
             left_out |= FORMULA
-        of_run = {name: setting for name, setting in given.items() if name not in left_out}
-        parts[value] = {**of_run, **own}
+        parts[value] = Given(given.without(left_out), **own)
     # An option of the run applies to the plans that read it; if none does, it is refused.
     unused: dict[str, set[str]] = {}
     for value, part in parts.items():
@@ -144,7 +143,7 @@ def parts_of(given: Given) -> dict[str, Given]:
         for name in names - {*plans[value]}:
             if any(name not in others for others in unused.values()):
                 del parts[value][name]
-    return {**parts}
+    return parts
 
 
 def plan_of(given: Given) -> Plan:
@@ -158,8 +157,8 @@ def plan_of(given: Given) -> Plan:
     if {"distill.clip", "distill.negative_only"} & {*settings(given)} and plan.distill.form == "add":
         wrong = "distill.clip and distill.negative_only have no effect with distill.form add"
         raise UsageError(wrong, "add --set distill.form=reweight")
-    size = given.get("expect_size", 1)
-    if size < 1:
+    size = given.expect_size
+    if size is not None and size < 1:
         raise UsageError(f"a group cannot have {size} rows", "--expect-size takes 1 or more")
     return plan
 
@@ -167,15 +166,14 @@ def plan_of(given: Given) -> Plan:
 def _plan(given: Given, *, left_out: str = "") -> Plan:
     """The plan, even if options have no effect; `left_out` is a field that is not set."""
     flags = {name: value for name, value in settings(given).items() if name != left_out}
-    plans = given.get("plans")
-    if plans is not None:
-        value = next(iter(plans), "VALUE")
+    if given.plans is not None:
+        value = next(iter(given.plans), "VALUE")
         raise UsageError(f"[plan.{value}] is a plan for one value", "--plan-by COLUMN names its column")
-    method = given.get("method", "grpo")
+    method = "grpo" if given.method is None else given.method
     if method not in ESTIMATORS:
         raise unknown_method(method)
     base = preset_of(given)
-    if given.get("rollout") == NO_ROLLOUTS:
+    if given.rollout == NO_ROLLOUTS:
         flags["unit.take"] = "each"
     elif "rollout" in given and (how := counting(given)) not in {"each", "none"}:
         # A rollout that is named counts once, unless the preset or the user says otherwise.
@@ -185,7 +183,7 @@ def _plan(given: Given, *, left_out: str = "") -> Plan:
 
 def preset_of(given: Given) -> Preset | None:
     """The preset that is named, if one is."""
-    name = given.get("preset")
+    name = given.preset
     if name is not None and name not in presets():
         raise unknown_preset(name)
     return None if name is None else preset(name)
@@ -196,10 +194,10 @@ def counting(given: Given) -> Counting:
 
     "once" if nothing says which of them counts, "none" if every row counts.
     """
-    named = given.get("rollout")
+    named = given.rollout
     flags = settings(given)
     if named == NO_ROLLOUTS:
-        reward = given.get("rollout_reward", "each")
+        reward = given.rollout_reward or "each"
         if reward != "each":
             wrong = f"--rollout none says that rows are rollouts, --rollout-reward {reward} that they are not"
             raise UsageError(wrong, "leave out one of them")
@@ -244,7 +242,7 @@ def _unknown(kind: str, name: str, known: Iterable[str]) -> UnknownName:
 
 def weights_of(given: Given) -> list[float]:
     """The weights of the reward columns, if any has one."""
-    return list(_weights(given.get("reward", [])).get("rewards.weights", ()))
+    return list(_weights(given.reward).get("rewards.weights", ()))
 
 
 @dataclass(frozen=True)
@@ -278,9 +276,9 @@ def origin(given: Given, plan: Plan) -> Origin | None:
     return Origin(name=base.name, from_=from_, source=base.source, overridden=overridden)
 
 
-def settings(given: Given) -> dict[str, Any]:
+def settings(given: Given) -> dict[str, object]:
     """Dotted settings from the options that were given."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
     # --set names one field of the plan, so it is applied last.
     for name, value in sorted(given.items(), key=lambda item: item[0] == "set"):
         option = OPTIONS.get(name)
@@ -293,13 +291,30 @@ def settings(given: Given) -> dict[str, Any]:
     return fields
 
 
+def stops_if_missing(given: Given) -> bool:
+    """Whether a missing reward is an error because the user says so."""
+    return settings(given).get("rewards.missing") == "error"
+
+
+def claim_of(given: Given) -> Plan | None:
+    """The plan that is claimed to have made the advantages of a file; None without an option about the arithmetic."""
+    arithmetic = any(not key.startswith(("rewards.", "shape.")) for key in settings(given))
+    return plan_of(given) if arithmetic or "preset" in given else None
+
+
+def shape_of(given: Given) -> Sequence[ShapeOp]:
+    """What is done to the rewards before the formula."""
+    shape = {key: value for key, value in settings(given).items() if key.startswith("shape.")}
+    return Plan.of(shape).shape
+
+
 def refuse_twice(given: Given) -> None:
     """Refuse two options that set one field of the plan: only the last would count."""
     setters: dict[str, str] = {}
     for name, value in given.items():
         items = [[each] for each in value] if name in {"param", "set"} else [value]
         for item in items:
-            for field in settings({name: item}):
+            for field in settings(Given({name: item})):
                 if name == "expr" and field == "estimator.name":  # its method may be given as well
                     continue
                 words = " ".join(EVERY[name].words(item))
@@ -309,7 +324,7 @@ def refuse_twice(given: Given) -> None:
                 setters[field] = words
 
 
-def _weights(rewards: list[str]) -> dict[str, Any]:
+def _weights(rewards: Sequence[str]) -> dict[str, Any]:
     weights = [split_reward(text)[1] for text in rewards]
     if all(weight is None for weight in weights):
         return {}
@@ -402,7 +417,7 @@ def _without_effect(given: Given) -> dict[str, UsageError]:
         *((name, "kl_from" not in given, "has no effect without --kl-from", "add --kl-from POLICY,REFERENCE") for name in ("kl_estimator", "kl_reduce")),
         ("kl_from", "kl" not in plan.needs, "has no effect without --kl-coef", "add --kl-coef X"),
         ("mask", not {"kl_from", "per_token", "token_logprobs", "to"} & {*given}, "has no effect alone", "add --per-token, --kl-from or --token-logprobs"),
-        ("component_missing", len(given.get("reward", "")) == 1, "has no effect with a single reward", "name them with --reward"),
+        ("component_missing", len(given.reward) == 1, "has no effect with a single reward", "name them with --reward"),
     )  # fmt: skip
     for name, is_so, why, cure in unused:
         if is_so and name in given:

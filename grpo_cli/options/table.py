@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any, Final, Literal, get_args, get_origin
 
 from grpo_cli.engine.extra_columns import ROLES
+from grpo_cli.options.given import Given
 
 INPUT = "Input"
 OUTPUT = "Output"
@@ -645,9 +646,9 @@ _COMMANDS = (
 COMMANDS: Final[Mapping[str, Command]] = {row.name: row for row in _COMMANDS}
 
 
-def command_line(command: str, given: Mapping[str, Any]) -> str:
+def command_line(command: str, given: Given) -> str:
     """A command line of options by their names, as a shell takes it."""
-    words = ["grpo-adv", command, *given["inputs"]]
+    words = ["grpo-adv", command, *given.inputs]
     for name, value in given.items():
         if name != "inputs" and value is not False:
             words += EVERY[name].words(value)

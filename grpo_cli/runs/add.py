@@ -18,7 +18,8 @@ from grpo_cli.formats import registry
 from grpo_cli.formats.frame import FRAME, FrameReader
 from grpo_cli.formats.interface import Scanned, Weaving
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import Given, refuse_beside
+from grpo_cli.options.given import Given
+from grpo_cli.options.resolve import refuse_beside
 from grpo_cli.read.known_names import GROUP_TIERS
 from grpo_cli.read.open_tables import STDIN, find_inputs
 from grpo_cli.read.pairs import NOWHERE, NUMBER, WHOLE, Keyed, comparable, gathered, known_ids, several
@@ -69,12 +70,12 @@ class Job:
     @classmethod
     def of(cls, given: Given, **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
-        if given.get("by_position"):
+        if given.by_position:
             refuse_beside("by_position", given, "on")
         if "take" in given and "on" not in given:
             raise UsageError("--take has no effect without --on", "add --on COL")
         gate = condition_of(given, "fail_on", GATES)
-        return made(cls, given, columns=given["source"], output=output_of(given, "added"), gate=gate, **more)
+        return made(cls, given, columns=given.source, output=output_of(given, "added"), gate=gate, **more)
 
 
 @dataclass(frozen=True)

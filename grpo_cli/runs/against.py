@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.options.resolve import Given, refuse_beside
+from grpo_cli.options.given import Given
+from grpo_cli.options.resolve import refuse_beside
 from grpo_cli.runs import inspect
 from grpo_cli.runs.asked import draws_of
 from grpo_cli.runs.progress import HERE, Workers

@@ -5,7 +5,7 @@ A field that has the name of an option has its value (`made`); what means more t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,19 +13,18 @@ from typing import Any, TypeVar
 from grpo_cli.engine.coerce import typed
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.plan_parts import ShapeOp
 from grpo_cli.errors import UsageError
 from grpo_cli.files.stores import is_url
 from grpo_cli.options.conditions import Filter
+from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import (
-    Given,
     counting,
     parts_of,
     plan_of,
     preset_of,
     refuse_beside,
-    settings,
     split_reward,
+    stops_if_missing,
 )
 from grpo_cli.options.table import EVERY, NO_ROLLOUTS, OPTIONS, PER_TOKEN
 from grpo_cli.read.build_table import PlanBy
@@ -83,7 +82,7 @@ class OnFiles:
         return open_tables(inputs, self.binding, over), skipped
 
 
-def made(kind: type[Made], given: Given, **own: Any) -> Made:
+def made(kind: type[Made], given: Mapping[str, Any], **own: Any) -> Made:
     """A `kind`, whose fields have the values of the options of the same name; `own` are fields that mean something else."""
     names = [field.name for field in fields(kind) if field.name not in own]  # type: ignore[arg-type] # of a dataclass
     return kind(**{name: given[name] for name in names if name in given}, **own)
@@ -99,41 +98,41 @@ def binding_of(given: Given) -> Binding:
     if kl:
         roles["kl"] = kl[0].name
     base = preset_of(given)
-    group = tuple(name for item in given.get("group", ()) for name in items(item) if name)
-    if given.get("group") and not group:
+    group = tuple(name for item in given.group for name in items(item) if name)
+    if given.group and not group:
         raise UsageError("--group names no column", "give the columns of the key; leave it out")
     return made(
         Binding,
         given,
         group=group,
-        rewards=tuple(split_reward(text)[0] for text in given.get("reward", ())),
+        rewards=tuple(split_reward(text)[0] for text in given.reward),
         roles=roles,
         made=kl,
         rollouts=counting(given),
-        outcomes=_outcomes(part for text in given.get("map", ()) for part in items(text)),
+        outcomes=_outcomes(part for text in given.map for part in items(text)),
         marks=_marks(given),
         masked_by_preset="" if base is None else base.masked_rows,
         singletons_meant="singleton" in given,
-        missing_is_error=settings(given).get("rewards.missing") == "error",
-        skip_broken=given.get("on_error") == "skip",
+        missing_is_error=stops_if_missing(given),
+        skip_broken=given.on_error == "skip",
     )
 
 
 def _kl_of(given: Given) -> tuple[KlField, ...]:
     """The KL that --kl-from makes from lists."""
-    if "kl_from" not in given:
+    if given.kl_from is None:
         return ()
     base = preset_of(given)
     estimator, reduction = ("" if base is None else base.kl).split() or ("", "")
-    how = given.get("kl_estimator", estimator), given.get("kl_reduce", reduction)
+    how = given.kl_estimator or estimator, given.kl_reduce or reduction
     refuse_beside("kl_from", given, "kl_column")
-    columns = tuple(items(given["kl_from"]))
+    columns = tuple(items(given.kl_from))
     if len({*columns}) != 2 or not all(columns):  # noqa: PLR2004
-        raise UsageError(f"--kl-from {given['kl_from']!r} is not two columns", "write --kl-from POLICY,REFERENCE")
+        raise UsageError(f"--kl-from {given.kl_from!r} is not two columns", "write --kl-from POLICY,REFERENCE")
     if not all(how):
         cure = "add --kl-estimator k1|k2|k3 and --kl-reduce sum|mean"
         raise UsageError("--kl-from needs an estimator and a reduction", cure)
-    mask = given.get("mask", "")
+    mask = given.mask or ""
     name = f"{how[1]} of {how[0]}({', '.join(columns)})"
     return (KlField(name, "number", columns, how[0], how[1] == "mean", mask),)
 
@@ -166,7 +165,7 @@ def _outcomes(parts: Iterable[str]) -> dict[str, float | None]:
 
 def plan_by_of(given: Given) -> PlanBy | None:
     """The column of --plan-by, and plan and binding of each part; None without it."""
-    if "plan_by" not in given:
+    if given.plan_by is None:
         return None
     plans = {}
     for value, own in parts_of(given).items():
@@ -178,36 +177,24 @@ def plan_by_of(given: Given) -> PlanBy | None:
     if not plans:
         cure = "give them with --plan, or as tables [plan.VALUE] in --config"
         raise UsageError("--plan-by needs a plan for each value", cure)
-    return PlanBy(column=given["plan_by"], plans=plans)
-
-
-def claim_of(given: Given) -> Plan | None:
-    """The plan that is claimed to have made the advantages of a file; None without an option about the arithmetic."""
-    arithmetic = any(not key.startswith(("rewards.", "shape.")) for key in settings(given))
-    return plan_of(given) if arithmetic or "preset" in given else None
-
-
-def shape_of(given: Given) -> Sequence[ShapeOp]:
-    """What is done to the rewards before the formula."""
-    shape = {key: value for key, value in settings(given).items() if key.startswith("shape.")}
-    return Plan.of(shape).shape
+    return PlanBy(column=given.plan_by, plans=plans)
 
 
 def output_of(given: Given, word: str = "advantages", tokens: TokenColumns | None = None) -> Output:
     """How to write."""
-    to = given.get("output")
-    summary = file_of(given, "summary")
+    to = given.output
+    summary = file_of("summary", given.summary)
     return made(Output, given, to=STDOUT if to in _STDOUTS else to, word=word, tokens=tokens, summary=summary)
 
 
-def file_of(given: Given, name: str) -> Path | None:
-    """The path of an option that names a file to write; None if it is not given. It must be a local file."""
-    if name not in given:
+def file_of(option: str, name: str | None) -> Path | None:
+    """The path of a file to write, which an option names; None if it is not given. It must be a local file."""
+    if name is None:
         return None
-    if is_url(given[name]):
-        wrong = f"{EVERY[name].flag} {given[name]}: only a local file can be written here"
+    if is_url(name):
+        wrong = f"{EVERY[option].flag} {name}: only a local file can be written here"
         raise UsageError(wrong, "give a local path")
-    return Path(given[name])
+    return Path(name)
 
 
 def is_silent(given: Given) -> bool:
@@ -223,7 +210,7 @@ def tokens_of(given: Given, plans: Collection[Plan]) -> TokenColumns | None:
     named = [name for name in PER_TOKEN if name in given]
     lists = {"token_logprobs", "teacher_logprobs"} & {*named}
     distills = next((plan for plan in plans if plan.distill.coef), None)
-    if not given.get("per_token"):
+    if not given.per_token:
         if distills is not None:
             cure = "add --per-token with --token-logprobs and --teacher-logprobs;"
             distills.refuse_distill("one advantage a row", cure)
@@ -235,7 +222,7 @@ def tokens_of(given: Given, plans: Collection[Plan]) -> TokenColumns | None:
         raise UsageError("a teacher is compared with the student on each token", both)
     if lists and distills is None and "distill" not in given:
         raise UsageError("--teacher-logprobs has no effect without --distill", "add --distill 1")
-    length = given.get("length_column", "")
+    length = given.length_column or ""
     for_plan = length == "equal" or ("mask" in given and any("length" in plan.needs for plan in plans))
     columns = made(TokenColumns, given, length="" if for_plan else length)
     only_prompt = columns.names == [columns.prompt_tokens]
@@ -244,9 +231,9 @@ def tokens_of(given: Given, plans: Collection[Plan]) -> TokenColumns | None:
 
 def draws_of(given: Given) -> tuple[int, ...] | None:
     """The numbers of --pass-at; a repeated one counts once."""
-    if "pass_at" not in given:
+    if given.pass_at is None:
         return None
-    draws = [typed(part.strip(), int, "--pass-at") for part in given["pass_at"].split(",")]
+    draws = [typed(part.strip(), int, "--pass-at") for part in given.pass_at.split(",")]
     if min(draws) < 1:
         raise UsageError("--pass-at takes integers from 1", "for example --pass-at 1,4,8")
     return tuple(dict.fromkeys(draws))
@@ -254,7 +241,7 @@ def draws_of(given: Given) -> tuple[int, ...] | None:
 
 def refuse_idle_seed(given: Given) -> None:
     """Refuse a seed of no random choice; a file of options serves several commands."""
-    draws = {"limit", "control", "max_pairs", "config"} & {*given} or given.get("pick") == "random"
+    draws = {"limit", "control", "max_pairs", "config"} & {*given} or given.pick == "random"
     if "seed" in given and not draws:
         last = "--max-pairs" if "to" in given else "--pick random"
         raise UsageError("--seed has no effect here", f"it draws for --limit, --control and {last}")

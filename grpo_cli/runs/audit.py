@@ -17,7 +17,8 @@ from grpo_cli.auditing.facts import Audited
 from grpo_cli.auditing.trial import FLOAT32_ERROR
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import Given, refuse_without_effect, weights_of
+from grpo_cli.options.given import Given
+from grpo_cli.options.resolve import claim_of, refuse_without_effect, shape_of, weights_of
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.groups import group
 from grpo_cli.read.known_names import ADVANTAGES, LENGTHS, STEP_LIKE
@@ -25,7 +26,7 @@ from grpo_cli.read.layout import layout
 from grpo_cli.read.request import choose
 from grpo_cli.read.tables import Binding, OverTables, Table, column_names
 from grpo_cli.read.updates import updated, updates_of
-from grpo_cli.runs.asked import OnFiles, binding_of, claim_of, condition_of, made, shape_of
+from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made
 from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.schemas.table import LISTED
 from grpo_cli.values.cells import Excerpt, Field, Kind, as_number, number_series, where
@@ -61,9 +62,7 @@ def said_of(given: Given) -> Said:
     """What options say about the formula."""
     if "config" not in given:  # a file of options serves several commands
         refuse_without_effect(given, "mask", "kl_estimator", "kl_reduce")
-    return Said(
-        weights=weights_of(given), shape=shape_of(given), claim=claim_of(given), claimed=given.get("preset", "")
-    )
+    return Said(weights=weights_of(given), shape=shape_of(given), claim=claim_of(given), claimed=given.preset or "")
 
 
 def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Audited:

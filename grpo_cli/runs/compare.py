@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.engine.score import score
 from grpo_cli.errors import UsageError
-from grpo_cli.options.resolve import Given, counting, own_options, plan_of
+from grpo_cli.options.given import Given
+from grpo_cli.options.resolve import counting, own_options, plan_of
 from grpo_cli.options.table import OF_PART, OPTIONS, OUTPUT
 from grpo_cli.read.build_table import read
 from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
@@ -47,7 +48,7 @@ class Job(OnFiles):
     def of(cls, given: Given) -> Job:
         """What options ask for."""
         plans = {text: Contender(plan_of(own), counting(own)) for text, own in _options(given).items()}
-        for name in () if given.get("write") else given:
+        for name in () if given.write else given:
             if name in OPTIONS and OPTIONS[name].panel == OUTPUT:
                 raise UsageError(f"{OPTIONS[name].flag} is about an output file, and none is written", "add --write")
         return made(
@@ -55,7 +56,7 @@ class Job(OnFiles):
             given,
             plans=plans,
             binding=binding_of(given),
-            output=output_of(given) if given.get("write") else None,
+            output=output_of(given) if given.write else None,
         )
 
 
@@ -123,16 +124,16 @@ def _column_name(prefix: str, plan: str) -> str:
 # --- options -----------------------------------------------------------------------------------------------
 
 
-def _options(given: Given) -> dict[str, dict[str, Any]]:
+def _options(given: Given) -> dict[str, Given]:
     """The options of each plan, by the text given to --preset or --method."""
-    common = {name: value for name, value in given.items() if name in OPTIONS}
+    common = given.only(OPTIONS)
     known = {*OF_PART} - {"reward", "rollout_reward"}  # all plans read the same columns
-    presets = [("preset", text) for text in given.get("compared_presets", ())]
-    methods = [("method", text) for text in given.get("contenders", ())]
-    plans: dict[str, dict[str, Any]] = {}
+    presets = [("preset", text) for text in given.compared_presets]
+    methods = [("method", text) for text in given.contenders]
+    plans = dict[str, Given]()
     for kind, text in (*presets, *methods):
         name, *options = items(text)
         if text in plans:
             raise UsageError(f"{text!r} is named twice", "append options to tell them apart: grpo,scale=batch")
-        plans[text] = {**common, **own_options(options, known - {kind}), kind: name}
+        plans[text] = Given({**common, **own_options(options, known - {kind}), kind: name})
     return plans

@@ -17,7 +17,8 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, score
 from grpo_cli.errors import DataError, UsageError, Written
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import Given, Origin, origin, parts_of, plan_of
+from grpo_cli.options.given import Given
+from grpo_cli.options.resolve import Origin, origin, parts_of, plan_of
 from grpo_cli.read import build_table
 from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
@@ -72,7 +73,7 @@ class Job(OnFiles):
             parts=parts,
             output=output_of(given, tokens=tokens_of(given, plans.values())),
             gate=condition_of(given, "fail_on", GATES),
-            dry_run=given.get("explain", False),
+            dry_run=bool(given.explain),
             silent=is_silent(given),
             origins={name: origin(own, plans[name]) for name, own in options.items()},
         )

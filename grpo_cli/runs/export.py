@@ -20,7 +20,8 @@ from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError, Written
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import Given, plan_of
+from grpo_cli.options.given import Given
+from grpo_cli.options.resolve import plan_of
 from grpo_cli.options.table import DIVISOR, METHOD, OPTIONS, POST, SHAPE, SKIPPED
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable, refuse_changed
@@ -59,7 +60,7 @@ class Job(OnFiles):
     @classmethod
     def of(cls, given: Given, **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
-        plan, to = plan_of(given), given["to"]
+        plan, to = plan_of(given), given.to
         plan.refuse_distill("an export")
         if to == "weights" and "mask" in given and not {"ratio_cap", "kl_from"} & {*given}:
             raise UsageError("--mask has no effect on --to weights alone", "add --ratio-cap or --kl-from")
@@ -123,8 +124,8 @@ class Exported:
 
 def wanted_of(given: Given) -> Wanted:
     """What is exported."""
-    choice = choice_of(given, per_group=given.get("per_group", 1))
-    return made(Wanted, given, choice=choice, pick=given.get("best"), pass_at=draws_of(given))
+    choice = choice_of(given, per_group=1 if given.per_group is None else given.per_group)
+    return made(Wanted, given, choice=choice, pick=given.best, pass_at=draws_of(given))
 
 
 def run(job: Job, phase: Phase = lambda *_: None) -> Exported:

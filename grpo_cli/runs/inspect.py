@@ -13,7 +13,8 @@ import numpy as np
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import Given, plan_of
+from grpo_cli.options.given import Given
+from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.build_table import read
 from grpo_cli.read.layout import layout
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
@@ -108,15 +109,13 @@ def scored(
 
 def view_of(given: Given, **steps: bool) -> View:
     """What an inspection shows."""
-    if given.get("top", 0) < 0:
-        raise UsageError(f"--top cannot be {given['top']}", "it takes 0 or more")
+    if given.top is not None and given.top < 0:
+        raise UsageError(f"--top cannot be {given.top}", "it takes 0 or more")
     logprobs = {name: given[name] for name in LOGPROBS if name in given}
     if logprobs and not {*LOGPROBS[:2]} <= {*logprobs}:
         cure = "give --token-logprobs and --old-token-logprobs"
         raise UsageError("the log-probs of two policies are compared", cure)
-    return made(
-        View, given, **steps, logprobs=logprobs, length=given.get("length_column"), text=given.get("text_column")
-    )
+    return made(View, given, **steps, logprobs=logprobs, length=given.length_column, text=given.text_column)
 
 
 def other_runs(job: OnFiles, plan: Plan) -> list[Inspection]:

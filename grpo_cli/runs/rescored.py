@@ -13,7 +13,8 @@ from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import Given, plan_of
+from grpo_cli.options.given import Given
+from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.build_table import read
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
@@ -44,10 +45,9 @@ class Other(OnFiles):
     @classmethod
     def of(cls, given: Given) -> Other:
         """What options ask for: the same as for the reward, except for its column if another is named."""
-        if "rescored_column" in given:
-            kept = {name: value for name, value in given.items() if name != "component_missing"}
-            given = {**kept, "reward": [given["rescored_column"]]}
-        inputs = [given["rescored"]] if "rescored" in given else []
+        if given.rescored_column is not None:
+            given = Given(given.without({"component_missing"}), reward=[given.rescored_column])
+        inputs = [] if given.rescored is None else [given.rescored]
         return cls(inputs=inputs, plan=plan_of(given), binding=binding_of(given))
 
 

@@ -21,7 +21,8 @@ from grpo_cli.files.compression import is_packed
 from grpo_cli.formats import registry
 from grpo_cli.formats.convert import convert, taken
 from grpo_cli.formats.interface import PartOfRecord, Scanned, Weaving
-from grpo_cli.options.resolve import Given, plan_of
+from grpo_cli.options.given import Given
+from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable, OverTables, Table, in_one_type, refuse_changed
 from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, is_silent, made, output_of, refuse_idle_seed
@@ -66,7 +67,7 @@ class Job(OnFiles):
             choice=choice,
             plan=plan_of(given),
             binding=binding_of(given),
-            length=given.get("length_column"),
+            length=given.length_column,
             output=output_of(given, "selected"),
             silent=is_silent(given),
         )
@@ -93,11 +94,11 @@ def choice_of(given: Given, **more: Any) -> Choice:
     return made(
         Choice,
         given,
-        runs=1 + len(given.get("before", ())),
+        runs=1 + len(given.before),
         where=condition_of(given, "where"),
-        top=given.get("most"),
-        by=given.get("most_by", "std"),
-        solved_at=given.get("solved_from", given.get("solved_at")),
+        top=given.most,
+        by="std" if given.most_by is None else given.most_by,
+        solved_at=given.solved_at if given.solved_from is None else given.solved_from,
         **more,
     )
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import score
 from grpo_cli.errors import UsageError
+from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.render import plan_text
 from tests.support.battery import Row, narrow
@@ -188,7 +189,7 @@ FORMULAS: dict[str, Formula] = {
 def plan(command: str) -> Plan:
     """The plan of a preset and the flags behind it."""
     name, *flags = command.replace("--", "").split()
-    return plan_of({"preset": name, **dict(zip(flags[::2], flags[1::2], strict=True))})
+    return plan_of(Given(zip(flags[::2], flags[1::2], strict=True), preset=name))
 
 
 def computed(command: str, groups: list[list[tuple[float | None, int]]]) -> list[float | None]:
@@ -217,7 +218,7 @@ def test_a_preset_is_the_formula_on_singletons_constant_groups_and_missing_rewar
 def test_bnpo_of_groups_of_one_rate_is_nan() -> None:
     # Of three times 0.2 a sum leaves a spread.
     groups = [[-6.0, -6.0, -6.0, 0.0, 0.0]] * 3
-    got = of_plan(plan_of({"preset": "bnpo-repo-bnpo", "param": ["min=-6", "max=6"]}), *groups)
+    got = of_plan(plan_of(Given(preset="bnpo-repo-bnpo", param=["min=-6", "max=6"])), *groups)
     assert got == pytest.approx([NAN] * 15, nan_ok=True)
 
 
@@ -256,7 +257,7 @@ def test_a_run_counts_once_by_its_first_row_or_by_the_mean(name: str, of_x: floa
 def test_a_preset_that_counts_every_row_does_so_beside_a_rollout_column() -> None:
     assert plan("verl-agent-gigpo-episode --rollout run").unit.take == "each"
     assert plan("verl-grpo --rollout run").unit.take == "last"
-    assert plan_of({"preset": "verl-agent-grpo", "rollout": "run", "rollout_reward": "first"}).unit.take == "first"
+    assert plan_of(Given(preset="verl-agent-grpo", rollout="run", rollout_reward="first")).unit.take == "first"
     assert advantages_of_runs(plan("verl-agent-gigpo-episode --rollout run")) == [-2.0, -1.0, 2.0, 1.0]
 
 

@@ -16,7 +16,7 @@ READINGS = readings()
 
 def sizes(paths: list[Path], **options: Any) -> tuple[list[int], list[str]]:
     """The sizes of the groups in order of first appearance, and the warnings; nothing is written."""
-    done = compute(*paths, dry_run=True, **options)
+    done = compute(*paths, explain=True, **options)
     found = done.narrow.table["group"].value_counts().sort("group")["count"].to_list()
     return found, done.facts["warnings"]
 

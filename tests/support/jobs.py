@@ -22,7 +22,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, score
 from grpo_cli.errors import DataError
 from grpo_cli.files.kept import keeping
-from grpo_cli.options.conditions import Filter
+from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import normalized
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
@@ -40,14 +40,12 @@ ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "sample_data"
 
 
-def given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(normalized(name, value) for name, value in options.items())
+def given(options: Mapping[str, Any]) -> Given:
+    return Given(normalized(name, value) for name, value in options.items())
 
 
-def job(*inputs: Path | str, gate: str | None = None, dry_run: bool = False, **options: Any) -> Job:
-    condition = Filter.parse(gate) if gate else None
-    made = Job.of({**given(options), "inputs": [*map(str, inputs)]})
-    return replace(made, gate=condition, dry_run=dry_run)
+def job(*inputs: Path | str, **options: Any) -> Job:
+    return Job.of(Given(given(options), inputs=[*map(str, inputs)]))
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ def compute(*inputs: Path | str, phase: Callable[..., None] = lambda *_: None, *
 
 def look(*inputs: Path | str, **options: Any) -> Seen:
     """What `compute` would do, without writing."""
-    return compute(*inputs, dry_run=True, **options)
+    return compute(*inputs, explain=True, **options)
 
 
 def refused(*inputs: Path | str, **options: Any) -> str:
@@ -99,7 +97,7 @@ def inspected(path: Path | str, **options: Any) -> Inspection:
 def selected(path: Path | str, **options: Any) -> dict[str, Any]:
     """What `select` says of a file."""
     with keeping():
-        return document(select.run(select.Job.of({**given(options), "inputs": [str(path)]})))
+        return document(select.run(select.Job.of(Given(given(options), inputs=[str(path)]))))
 
 
 def meanwhile(

@@ -12,6 +12,7 @@ from textual.widgets import Input
 
 from grpo_cli.browse.app import Browser
 from grpo_cli.browse.model import Model
+from grpo_cli.options.given import Given
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.runs.inspect import Job
 from grpo_cli.stats.inspection import View
@@ -53,7 +54,7 @@ def model_of(folder: Path, rows: Sequence[dict[str, Any]], name: str = "rows.jso
 
 
 def browser(made: Model, **given: Any) -> Browser:
-    return Browser(made, {"inputs": list(made.job.inputs), **given})
+    return Browser(made, Given(inputs=list(made.job.inputs), **given))
 
 
 def screen(app: Browser) -> str:

@@ -13,6 +13,7 @@ from grpo_cli.browse.lines import GroupLines, ordered, rollout_lines, trend_line
 from grpo_cli.browse.model import FACTS, Model, commands
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.options.given import Given
 from grpo_cli.options.table import command_line
 from grpo_cli.read.texts import Labels
 from grpo_cli.render.explain import of_row
@@ -123,12 +124,12 @@ def test_steps_have_a_trend() -> None:
 
 
 def test_commands_repeat_the_view_with_quoted_values() -> None:
-    given = {"inputs": ["a b.jsonl"], "method": "rloo", "group": ["x"], "quiet": True, "sort": "std"}
+    given = Given(inputs=["a b.jsonl"], method="rloo", group=["x"], quiet=True, sort="std")
     assert commands(given, "select", where="mean > 0", sort="mean", show="it's") == [
         "grpo-adv browse 'a b.jsonl' --method rloo --group x --quiet --where 'mean > 0' --sort mean --show 'it'\"'\"'s'",
         "grpo-adv select 'a b.jsonl' --group x --where 'mean > 0' --output NEW_FILE",
     ]
-    assert command_line("browse", {"inputs": ["a"], "show": "-1"}) == "grpo-adv browse a --show=-1"
+    assert command_line("browse", Given(inputs=["a"], show="-1")) == "grpo-adv browse a --show=-1"
 
 
 @pytest.mark.parametrize("order", ["together", "mixed"])
@@ -146,7 +147,7 @@ def test_a_group_has_all_rows_of_its_rollouts(order: str) -> None:
     if order == "mixed":
         lines = lines[::2] + lines[1::2]
     Path("a.jsonl").write_text("".join(lines))
-    made = Model.of(Job.of({"inputs": ["a.jsonl"], "rollout": "trajectory_id"}))
+    made = Model.of(Job.of(Given(inputs=["a.jsonl"], rollout="trajectory_id")))
     a, b = rows_of_groups(made.inspection, [0, 1])
     assert len(a) == 4
     assert len(b) == 4

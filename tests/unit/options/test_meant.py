@@ -16,6 +16,7 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import UnknownName, UsageError, near_names
 from grpo_cli.options.config import with_config
+from grpo_cli.options.given import Given
 from grpo_cli.options.meant import MEANT
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.options.table import COMMANDS, EVERY
@@ -74,7 +75,7 @@ def test_an_option_that_people_try_is_answered_with_what_they_mean(line: str) ->
 def test_an_algorithm_that_is_no_method_is_answered_with_what_to_do(line: str) -> None:
     name, _, says = line.partition(" | ")
     with pytest.raises(UnknownName) as raised:
-        plan_of({"method": name.strip()})
+        plan_of(Given(method=name.strip()))
     assert says in raised.value.hint
     assert says in adv("methods", name.strip()).err
 
@@ -144,4 +145,4 @@ def test_keywords_of_python_are_answered_in_the_same_way(line: str) -> None:
 def test_keys_of_a_file_of_options_are_answered_in_the_same_way() -> None:
     Path("c.toml").write_text("num_generations = 8\n", encoding="utf-8")
     with pytest.raises(UnknownName, match="--group-size N"):
-        with_config({"config": "c.toml"})
+        with_config(Given(config="c.toml"))

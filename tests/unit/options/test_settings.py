@@ -15,6 +15,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.options.config import with_config
+from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import normalized, plan_of, settings
 from grpo_cli.options.table import COMMANDS, OPTIONS, PAIRS, PROMPTS, SFT, WEIGHTS
 from grpo_cli.runs.compute_files import Job
@@ -25,10 +26,15 @@ if TYPE_CHECKING:
     from grpo_cli.options.table import Command, Option
 
 
-def options_of(text: str) -> dict[str, Any]:
+def options_of(text: str) -> Given:
     """Of 'epsilon = 1, set = ["alone.sd=nan"]', the options."""
-    found: dict[str, Any] = tomllib.loads(f"it = {{{text}}}")["it"]
-    return found
+    return Given(tomllib.loads(f"it = {{{text}}}")["it"])
+
+
+def of_file(text: str, flags: str = "") -> Given:
+    """The options of a file that has this text, and these flags."""
+    Path("c.toml").write_text(text)
+    return with_config(Given(options_of(flags), config="c.toml"))
 
 
 def lines(text: str) -> list[list[str]]:
@@ -152,7 +158,7 @@ NAMES = sorted(EFFECTS)
 
 def meaning(given: dict[str, Any]) -> dict[str, Any]:
     """All that some options mean, as one flat mapping of plain values."""
-    job = Job.of(given)
+    job = Job.of(Given(given))
     plan = job.plan.as_dict()
     for part in ("shape", "post"):
         plan[part] = {op.pop("op"): op for op in plan[part]}
@@ -212,7 +218,7 @@ def test_a_file_may_hold_every_option_of_the_command_that_it_is_given_to(command
     if "to" in wanted:  # what is for other kinds of export is left to them
         of_others = {SFT, PAIRS, WEIGHTS, PROMPTS} - {f"For --to {wanted['to']}"}
         wanted = {name: value for name, value in wanted.items() if command.takes[name].panel not in of_others}
-    read = with_config({"config": path}, command.takes)
+    read = with_config(Given(config=path), command.takes)
     assert read == {"config": path, **wanted}
 
 
@@ -233,7 +239,7 @@ def test_one_file_serves_compute_and_select() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_name_in_a_file_means_the_same(name: str) -> None:
     given = {**EFFECTS[name].beside, name: EFFECTS[name].value}
-    read = with_config({"config": toml(given)}, COMMANDS["compute"].takes)
+    read = with_config(Given(config=toml(given)), COMMANDS["compute"].takes)
     del read["config"]
     assert meaning(read) == meaning(given)
 
@@ -254,8 +260,7 @@ output = "x.csv"; force = true                   | output = "y.csv"            |
 
 @pytest.mark.parametrize(("text", "flags", "wanted"), lines(CONFLICTS))
 def test_a_flag_wins_field_by_field(text: str, flags: str, wanted: str) -> None:
-    Path("c.toml").write_text(text.replace("; ", "\n"))
-    found = meaning(with_config({"config": "c.toml", **options_of(flags)}))
+    found = meaning(of_file(text.replace("; ", "\n"), flags))
     assert flat("", options_of(wanted)).items() <= found.items()
     assert "plan.post.whiten.level" not in found
 
@@ -265,9 +270,9 @@ def test_a_list_of_the_line_replaces_that_of_the_file(option: str) -> None:
     name = option.replace("-", "_")
     Path("c.toml").write_text(f"{option} = ['rows > 1', 'rows > 2']")
     takes = COMMANDS["inspect"].takes
-    config = "c.toml"
-    assert with_config({"config": config}, takes)[name] == ["rows > 1", "rows > 2"]
-    assert with_config({"config": config, name: ["rows > 3"]}, takes)[name] == ["rows > 3"]
+    given = Given(config="c.toml")
+    assert with_config(given, takes)[name] == ["rows > 1", "rows > 2"]
+    assert with_config(Given({name: ["rows > 3"]}, **given), takes)[name] == ["rows > 3"]
 
 
 BOTH_SET = """
@@ -305,10 +310,10 @@ def test_options_that_set_other_fields_go_together(given: str) -> None:
 
 def test_a_preset_gives_way_to_the_options() -> None:
     preset = {"estimator.name": "grpo", "divisor.epsilon": 1e-4, "rewards.missing": "zero"}
-    assert plan_of({"preset": "trl-grpo"}) == Plan.of(preset)
-    assert plan_of({"preset": "trl-grpo", "epsilon": 0.25}) == Plan.of({**preset, "divisor.epsilon": 0.25})
-    assert plan_of({"preset": "trl-grpo", "method": "rloo"}) == Plan.of({**preset, "estimator.name": "rloo"})
-    assert Plan.of({"post.whiten.level": "token"}, settings({"whiten": "none"})).post == ()
+    assert plan_of(Given(preset="trl-grpo")) == Plan.of(preset)
+    assert plan_of(Given(preset="trl-grpo", epsilon=0.25)) == Plan.of({**preset, "divisor.epsilon": 0.25})
+    assert plan_of(Given(preset="trl-grpo", method="rloo")) == Plan.of({**preset, "estimator.name": "rloo"})
+    assert Plan.of({"post.whiten.level": "token"}, settings(Given(whiten="none"))).post == ()
 
 
 TABLES = """
@@ -323,8 +328,7 @@ column = 3                          | output.column = "3"
 
 @pytest.mark.parametrize(("text", "wanted"), lines(TABLES))
 def test_a_file_may_say_it_in_the_types_of_toml(text: str, wanted: str) -> None:
-    Path("c.toml").write_text(text)
-    found = meaning(with_config({"config": "c.toml"}))
+    found = meaning(of_file(text))
     assert flat("", options_of(wanted)).items() <= found.items()
 
 
@@ -337,9 +341,8 @@ group_size = 4      | no option in c.toml named 'group_size'; did you mean 'grou
 
 @pytest.mark.parametrize(("text", "message"), lines(UNKNOWN_KEYS))
 def test_an_unknown_key_of_a_file_is_refused(text: str, message: str) -> None:
-    Path("c.toml").write_text(text)
     with pytest.raises(UnknownName) as raised:
-        with_config({"config": "c.toml"})
+        of_file(text)
     assert message in str(raised.value)
 
 
@@ -348,10 +351,9 @@ def test_an_unknown_key_of_a_file_is_refused(text: str, message: str) -> None:
     ["epsilon = 'small'", "epsilon = [1]", "group-size = 1.5", "force = 1", "scale = 'rows'", f"epsilon = 1{'0' * 400}"],
 )  # fmt: skip
 def test_a_wrong_type_in_a_file_is_refused_with_the_name_of_both(text: str) -> None:
-    Path("c.toml").write_text(text)
     name = text.partition(" =")[0]
     with pytest.raises(UsageError, match=rf"^{name} in c\.toml cannot be"):
-        with_config({"config": "c.toml"})
+        of_file(text)
 
 
 MALFORMED = """
@@ -379,14 +381,14 @@ reward      |            | names no column
 @pytest.mark.parametrize(("name", "text", "message"), lines(MALFORMED))
 def test_a_malformed_text_is_a_usage_error_that_says_so(name: str, text: str, message: str) -> None:
     with pytest.raises(UsageError) as raised:
-        plan_of({name: [text] if name in {"param", "set", "reward"} else text})
+        plan_of(Given({name: [text] if name in {"param", "set", "reward"} else text}))
     assert message in str(raised.value)
     assert raised.value.hint
 
 
 @pytest.mark.parametrize(("text", "lo", "hi"), [(":5", None, 5.0), ("-5:", -5.0, None), (" 0 : 1 ", 0.0, 1.0)])
 def test_one_bound_may_be_left_empty(text: str, lo: float | None, hi: float | None) -> None:
-    plan = plan_of({"reward_clip": text, "clip": text})
+    plan = plan_of(Given(reward_clip=text, clip=text))
     for (clip,) in (plan.shape, plan.post):
         assert clip == Clip(lo=lo, hi=hi)
 
@@ -432,13 +434,13 @@ def test_an_option_that_would_change_nothing_is_refused(given: str, message: str
 
 
 def test_weights_stay_away_when_no_reward_has_one() -> None:
-    assert plan_of({"reward": ["a", "b"]}).rewards.weights == ()
+    assert plan_of(Given(reward=["a", "b"])).rewards.weights == ()
 
 
 def test_an_expression_may_be_given_with_the_method_by_name() -> None:
-    assert plan_of({"expr": "reward", "method": "expression"}) == plan_of({"expr": "reward"})
+    assert plan_of(Given(expr="reward", method="expression")) == plan_of(Given(expr="reward"))
     with pytest.raises(UsageError, match="--expr cannot be combined with the method rloo"):
-        plan_of({"expr": "reward", "method": "rloo"})
+        plan_of(Given(expr="reward", method="rloo"))
 
 
 def test_values_of_python_become_those_of_the_command_line() -> None:

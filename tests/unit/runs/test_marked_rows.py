@@ -18,6 +18,7 @@ from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan_parts import Whiten
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import DataError
+from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import plan_of
 from tests.support.battery import Row, rows_of
 from tests.support.command import ran
@@ -35,10 +36,10 @@ MARKS = st.sampled_from(["", "", OUT, HIDDEN])
 
 # Their numbers depend on the order of the groups, which is that of their first rows, whether these count or not.
 BY_ORDER = {"ema", "james-stein"}
-PLANS: dict[str, dict[str, str]] = {
-    **{name: {"preset": name} for name, row in presets().items() if not (row.refused or row.plan.distill.coef)},
+PLANS: dict[str, Given] = {
+    **{name: Given(preset=name) for name, row in presets().items() if not (row.refused or row.plan.distill.coef)},
     **{
-        f"{name}, {scale}": {"method": name, "scale": scale}
+        f"{name}, {scale}": Given(method=name, scale=scale)
         for name, method in ESTIMATORS.items()
         for scale in method.scales
         if name != "expression"
@@ -144,10 +145,10 @@ def rollouts(draw: st.DrawFn, *, several: bool = False) -> list[Any]:
     return rows
 
 
-Given = dict[int, tuple[Any, Any, Any]]
+ByRow = dict[int, tuple[Any, Any, Any]]
 
 
-def computed(rows: Rows, options: str, suffix: str = ".jsonl") -> Given:
+def computed(rows: Rows, options: str, suffix: str = ".jsonl") -> ByRow:
     """The advantage, status and mean of every row that is written, by its place."""
     path = write(f"x{suffix}", rows)
     if "--in-place" in options:
@@ -159,7 +160,7 @@ def computed(rows: Rows, options: str, suffix: str = ".jsonl") -> Given:
     return facts_of(rows_in(f"out{suffix}"))
 
 
-def facts_of(rows: Iterable[Any]) -> Given:
+def facts_of(rows: Iterable[Any]) -> ByRow:
     return {row["at"]: (row["advantage"], row["advantage_status"], row["advantage_mean"]) for row in rows}
 
 
@@ -178,7 +179,7 @@ RULES = """\
 """.splitlines()
 
 
-def expected(rows: Rows, options: str, suffix: str = ".jsonl") -> Given:
+def expected(rows: Rows, options: str, suffix: str = ".jsonl") -> ByRow:
     """What the rows get in a file without marks and without the rows that are left out, with the statuses of marked rows."""
     wanted = computed([row for row in rows if row["mark"] != OUT], f"{options} --reward reward", suffix)
     for row in rows:
@@ -188,7 +189,7 @@ def expected(rows: Rows, options: str, suffix: str = ".jsonl") -> Given:
     return wanted
 
 
-def assert_given(found: Given, wanted: Given, rows: Rows) -> None:
+def assert_given(found: ByRow, wanted: ByRow, rows: Rows) -> None:
     """Rows that are not left out get what is wanted, and the others, where they are written, nothing."""
     for row in rows:
         if row["mark"] == OUT and row["at"] in found:
@@ -233,7 +234,7 @@ def test_each_value_of_plan_by_is_as_in_a_run_of_its_own(rows: Rows) -> None:
     options = "--group key --singleton zero"
     plans = "--plan-by env --plan true:method=rloo --plan default:scale=none"
     # A mark that holds for every row of a part is none that holds for every row.
-    alone: Given = {}
+    alone: ByRow = {}
     for env, plan in ((True, "--method rloo"), (False, "--scale none")):
         part = [row for row in rows if row["env"] is env]
         if any(row["mark"] != OUT for row in part):

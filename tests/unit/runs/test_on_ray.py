@@ -321,7 +321,7 @@ def test_files_share_a_task_where_they_are_small_or_too_many(rows: int, most: in
 
     with on_tasks(rows=rows) as workers:
         workers.most = most
-        words = job(folder, **GROUPED, dry_run=True)
+        words = job(folder, **GROUPED, explain=True)
         compute_files.run(words, phase, workers)
     assert totals[-1] in tasks
 

@@ -12,6 +12,7 @@ import pytest
 import grpo_cli
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
+from grpo_cli.options.given import Given
 from grpo_cli.read.layout import layout
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.request import Request, choose
@@ -84,7 +85,7 @@ LENGTHS = Plan.of({"estimator.name": "opo"})
 
 def asked(written: Written, plan: Plan | None = None, **given: Any) -> Request:
     """What would be read of a file with these options."""
-    binding = binding_of({**written.flags, **given})
+    binding = binding_of(Given(written.flags, **given))
     tables = open_tables(find_inputs([str(written.path)])[0], binding)
     return choose(layout(tables, binding), plan or Plan())
 
@@ -121,7 +122,7 @@ def test_a_flag_wins_over_what_the_schema_fills_in(name: str) -> None:
 @pytest.mark.parametrize("name", some(WRITERS, 3))
 def test_columns_of_texts_that_are_named_win(name: str) -> None:
     written = WRITERS[name](Path())
-    tables = open_tables(find_inputs([str(written.path)])[0], binding_of(written.flags))
+    tables = open_tables(find_inputs([str(written.path)])[0], binding_of(Given(written.flags)))
     assert text_columns(tables, TextColumns(messages="mine")) == TextColumns(messages="mine")
     both = TextColumns(prompt="mine", response="other")
     assert text_columns(tables, both) == both

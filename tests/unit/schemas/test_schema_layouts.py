@@ -342,7 +342,7 @@ def test_a_broken_last_line_is_an_error_and_can_be_left_out() -> None:
 def test_lines_beside_those_that_are_left_out_are_judged_under_their_numbers(text: str, says: str) -> None:
     path = array("x.jsonl", text.replace("GOOD", GOOD))
     with pytest.raises(DataError, match=says):
-        run(job(path, dry_run=True, on_error="skip"))
+        run(job(path, explain=True, on_error="skip"))
 
 
 # A reward as it stands in a line, and what a person reads.

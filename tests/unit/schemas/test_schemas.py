@@ -29,7 +29,7 @@ READ = sorted(WRITERS)
 def done(written: Written, **more: Any) -> Seen:
     """What `compute` finds; without an output it writes nothing."""
     given = {**written.flags, **more}
-    return compute(written.path, dry_run="output" not in given, **given)
+    return compute(written.path, explain="output" not in given, **given)
 
 
 def opened(path: Path | str) -> tuple[list[FileTable], list[str]]:

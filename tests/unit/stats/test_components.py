@@ -77,7 +77,7 @@ def test_two_combinations_are_modelled_as_two_rewards_are(tmp_path: Path) -> Non
 
 
 def test_compute_does_not_call_groups_nearly_constant_whose_components_vary(path: Path) -> None:
-    done = compute(path, reward=["a", "b"], group=["uid"], combine="normalize", dry_run=True)
+    done = compute(path, reward=["a", "b"], group=["uid"], combine="normalize", explain=True)
     assert done.facts["zero_variance"]["nearly"] == 0
     assert "nearly" not in " ".join(done.facts["warnings"])
 

@@ -135,7 +135,7 @@ def test_facts_that_are_not_shown_are_not_computed(monkeypatch: pytest.MonkeyPat
 def test_a_gate_applies_to_silent_runs_too() -> None:
     source = table("a,1\na,1\n")
     with pytest.raises(GateError):
-        run(replace(job(source, gate="zero_variance_share > 0.5"), silent=True))
+        run(replace(job(source, fail_on="zero_variance_share > 0.5"), silent=True))
     assert [*Path().iterdir()] == [source]
 
 

@@ -21,7 +21,6 @@ import grpo_cli
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.formats.frame import FRAME, FrameReader
-from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.tables import Binding, Table
 from grpo_cli.runs.group_rows import show_group
 from grpo_cli.runs.inspect import CHEAP, scored, with_duplicates
@@ -449,7 +448,7 @@ def test_texts_are_compared_where_that_is_cheap_or_asked_for(tmp_path: Path) -> 
 
 def test_another_method_changes_the_advantages_and_not_the_facts() -> None:
     plain = looked("0 1 1, 0 0 1")
-    other = looked("0 1 1, 0 0 1", plan=plan_of({"method": "rloo", "reward_clip": "0:0.5"}))
+    other = looked("0 1 1, 0 0 1", plan=Plan.of({"estimator.name": "rloo", "shape.clip.lo": 0, "shape.clip.hi": 0.5}))
     of_plan: dict[str, Any] = {"method": "", "plan": plain.facts.plan, "effective_rows": None}
     assert replace(other.facts, **of_plan) == replace(plain.facts, **of_plan)
     assert other.scored.frame[".advantage"].to_list() != plain.scored.frame[".advantage"].to_list()

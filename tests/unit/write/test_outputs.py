@@ -342,7 +342,7 @@ def test_copies_are_refused_for_several_files_and_where_the_mark_exists() -> Non
 def test_a_gate_that_holds_says_what_it_saw_and_leaves_nothing_behind(source: Path) -> None:
     gate = "zero_variance_share >= 0.5 and not dropped_rows < 2"
     with pytest.raises(GateError, match="holds, nothing was written") as raised:
-        compute(source, gate=gate, zero_variance="drop", output="out.jsonl")
+        compute(source, fail_on=gate, zero_variance="drop", output="out.jsonl")
     assert raised.value.hint == "zero_variance_share is 0.5, dropped_rows is 2"
     assert raised.value.status == 3
     assert files() == {"in.jsonl": LINES.encode()}
@@ -350,7 +350,7 @@ def test_a_gate_that_holds_says_what_it_saw_and_leaves_nothing_behind(source: Pa
 
 def test_a_gate_on_an_unknown_quantity_is_a_usage_error_and_writes_nothing(source: Path) -> None:
     with pytest.raises(UnknownName, match="did you mean 'zero_variance_share'"):
-        compute(source, gate="zero_varianc_share > 0")
+        compute(source, fail_on="zero_varianc_share > 0")
     assert [*files()] == ["in.jsonl"]
 
 

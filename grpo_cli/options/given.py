@@ -1,0 +1,100 @@
+"""The options that were given: a dictionary, whose attributes are those that code reads by name."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from grpo_cli.options.keywords import Number, Switch, Text, Whole
+
+Texts = Sequence[str]
+
+
+class Given(dict[str, Any]):
+    """Options by name, with values as the command line makes them; those that were not given are absent.
+
+    As an attribute, one that was not given is None, or empty if it may be given several times. What is none of these attributes
+    is an error for a type checker, and for Python.
+    """
+
+    against: str
+    all: Switch
+    before: Texts
+    best: Text
+    by: Text
+    by_position: Switch
+    color: Text
+    columns: Texts
+    compared_presets: Texts
+    config: Text
+    contenders: Texts
+    debug: Switch
+    engine: Text
+    expect_size: Whole
+    explain: Switch
+    fail_on: Texts
+    file: str
+    force: Switch
+    format: Text
+    group: Texts
+    inputs: Texts
+    install: Text
+    json: Switch
+    kl_estimator: Text
+    kl_from: Text
+    kl_reduce: Text
+    length_column: Text
+    map: Texts
+    mask: Text
+    max_line: Whole
+    method: Text
+    most: Whole
+    most_by: Text
+    name: Text
+    on_error: Text
+    output: Text
+    param: Texts
+    pass_at: Text
+    per_group: Whole
+    per_token: Switch
+    pick: Text
+    plan_by: Text
+    plans: Mapping[str, Given] | None
+    preset: Text
+    quiet: Switch
+    ray_address: Text
+    rescored: Text
+    rescored_column: Text
+    reward: Texts
+    rollout: Text
+    rollout_reward: Text
+    rows: Texts
+    set: Texts
+    show: Text
+    solved_at: Number
+    solved_from: Number
+    sort: Text
+    source: str
+    stream: Switch
+    summary: Text
+    text_column: Text
+    to: Text
+    top: Whole
+    where: Texts
+    write: Switch
+
+    def only(self, names: Container[str]) -> Given:
+        """The options with these names."""
+        return Given((name, value) for name, value in self.items() if name in names)
+
+    def without(self, names: Container[str]) -> Given:
+        """The options with other names."""
+        return Given((name, value) for name, value in self.items() if name not in names)
+
+    if not TYPE_CHECKING:  # it would allow every name
+
+        def __getattr__(self, name: str) -> Any:
+            kind = Given.__annotations__.get(name)
+            if kind is None:
+                raise AttributeError(name)
+            return self.get(name, () if kind == "Texts" else None)
