@@ -13,8 +13,8 @@ Texts = Sequence[str]
 class Given(dict[str, Any]):
     """Options by name, with values as the command line makes them; those that were not given are absent.
 
-    As an attribute, one that was not given is None, or empty if it may be given several times. What is none of these attributes
-    is an error for a type checker, and for Python.
+    As an attribute, an option that was not given is None, or empty if it may be given several times. A name that is not among
+    the attributes is an error for type checkers, and for Python.
     """
 
     against: str
@@ -32,7 +32,6 @@ class Given(dict[str, Any]):
     engine: Text
     expect_size: Whole
     explain: Switch
-    fail_on: Texts
     file: str
     force: Switch
     format: Text
@@ -68,7 +67,6 @@ class Given(dict[str, Any]):
     reward: Texts
     rollout: Text
     rollout_reward: Text
-    rows: Texts
     set: Texts
     show: Text
     solved_at: Number

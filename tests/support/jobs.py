@@ -89,9 +89,7 @@ def inspect_job(*inputs: Path | str, by_steps: bool = False, **options: Any) -> 
 
 def inspected(path: Path | str, **options: Any) -> Inspection:
     """What `inspect` knows of a file."""
-    found = inspect.run(inspect_job(path, **options))
-    assert isinstance(found, Inspection)
-    return found
+    return inspect.run(inspect_job(path, **options))
 
 
 def selected(path: Path | str, **options: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from grpo_cli.options.table import COMMANDS, OPTIONS, PAIRS, PROMPTS, SFT, WEIGH
 from grpo_cli.runs.compute_files import Job
 from grpo_cli.schemas.table import Mark
 from tests.support.command import adv
+from tests.support.keywords import KINDS
 
 if TYPE_CHECKING:
     from grpo_cli.options.table import Command, Option
@@ -222,6 +223,15 @@ def test_a_file_may_hold_every_option_of_the_command_that_it_is_given_to(command
     assert read == {"config": path, **wanted}
 
 
+def test_the_types_of_options_that_code_reads_are_those_of_the_table() -> None:
+    rows = {name: row for command in COMMANDS.values() for name, row in command.takes.items()}
+    for name, kind in Given.__annotations__.items():
+        if name != "plans":  # a table of options for each value
+            row = rows[name]
+            wanted = "Texts" if get_origin(row.type) is list else KINDS.get(row.type, "Text")
+            assert kind in {wanted, "str" * row.required}, name
+
+
 def test_one_file_serves_compute_and_select() -> None:
     config = Path("c.toml")
     Path("rows.csv").write_text("prompt_id,reward\n0,0\n0,1\n1,0\n1,3\n2,0\n2,5\n")
@@ -244,7 +254,15 @@ def test_the_same_name_in_a_file_means_the_same(name: str) -> None:
     assert meaning(read) == meaning(given)
 
 
-CONFLICTS = """
+# The types are those of TOML.
+FILES = """
+reward = {acc = 1, format = 0.5}                 |                             | plan.rewards.weights = [1.0, 0.5]
+reward = ["a", "b"]                              |                             | plan.rewards.weights = []
+group = "a,b"                                    |                             | binding.group = ["a", "b"]
+epsilon = "0.5"                                  |                             | plan.divisor.epsilon = 0.5
+set = {"divisor.floor" = 0.5}                    |                             | plan.divisor.floor = 0.5
+force = "yes"                                    |                             | output.force = true
+column = 3                                       |                             | output.column = "3"
 epsilon = 1; set = ["divisor.floor=0.5"]         | set = ["divisor.epsilon=3"] | plan.divisor.epsilon = 3.0, plan.divisor.floor = 0.5
 set = ["divisor.epsilon=1"]; epsilon = 2         | epsilon = 3.0               | plan.divisor.epsilon = 3.0
 set = ["shape.affine.shift=9"]                   | reward_shift = 1.0, set = ["alone.sd=nan"] | plan.shape.affine.shift = 1.0
@@ -258,8 +276,8 @@ output = "x.csv"; force = true                   | output = "y.csv"            |
 """
 
 
-@pytest.mark.parametrize(("text", "flags", "wanted"), lines(CONFLICTS))
-def test_a_flag_wins_field_by_field(text: str, flags: str, wanted: str) -> None:
+@pytest.mark.parametrize(("text", "flags", "wanted"), lines(FILES))
+def test_a_file_means_what_it_says_and_a_flag_wins_field_by_field(text: str, flags: str, wanted: str) -> None:
     found = meaning(of_file(text.replace("; ", "\n"), flags))
     assert flat("", options_of(wanted)).items() <= found.items()
     assert "plan.post.whiten.level" not in found
@@ -314,22 +332,6 @@ def test_a_preset_gives_way_to_the_options() -> None:
     assert plan_of(Given(preset="trl-grpo", epsilon=0.25)) == Plan.of({**preset, "divisor.epsilon": 0.25})
     assert plan_of(Given(preset="trl-grpo", method="rloo")) == Plan.of({**preset, "estimator.name": "rloo"})
     assert Plan.of({"post.whiten.level": "token"}, settings(Given(whiten="none"))).post == ()
-
-
-TABLES = """
-reward = {acc = 1, format = 0.5}    | plan.rewards.weights = [1.0, 0.5]
-group = "a,b"                       | binding.group = ["a", "b"]
-epsilon = "0.5"                     | plan.divisor.epsilon = 0.5
-set = {"divisor.floor" = 0.5}       | plan.divisor.floor = 0.5
-force = "yes"                       | output.force = true
-column = 3                          | output.column = "3"
-"""
-
-
-@pytest.mark.parametrize(("text", "wanted"), lines(TABLES))
-def test_a_file_may_say_it_in_the_types_of_toml(text: str, wanted: str) -> None:
-    found = meaning(of_file(text))
-    assert flat("", options_of(wanted)).items() <= found.items()
 
 
 UNKNOWN_KEYS = """
@@ -420,6 +422,7 @@ method = "passk", epsilon = 0.1     | --epsilon has no effect with scale none | 
 scale = "none", std_of = "residual" | --std-of has no effect with scale none  | add --scale
 method = "psr", std_of = "residual" | --std-of has no effect with scale none  | psr has no divisor
 method = "gdpo", whiten_epsilon = 0.1, whiten = "none" | --whiten-epsilon has no effect | add --whiten
+expr = "reward", method = "rloo"    | --expr cannot be combined with the method rloo | leave out --method
 seed = -1, duplicate = true         | --seed cannot be -1                     | 0 or more
 seed = 1                            | --seed has no effect without --duplicate | add --duplicate
 """
@@ -433,14 +436,8 @@ def test_an_option_that_would_change_nothing_is_refused(given: str, message: str
     assert hint in raised.value.hint
 
 
-def test_weights_stay_away_when_no_reward_has_one() -> None:
-    assert plan_of(Given(reward=["a", "b"])).rewards.weights == ()
-
-
 def test_an_expression_may_be_given_with_the_method_by_name() -> None:
     assert plan_of(Given(expr="reward", method="expression")) == plan_of(Given(expr="reward"))
-    with pytest.raises(UsageError, match="--expr cannot be combined with the method rloo"):
-        plan_of(Given(expr="reward", method="rloo"))
 
 
 def test_values_of_python_become_those_of_the_command_line() -> None:
