@@ -45,7 +45,7 @@ def audit(
     `binding` has the user's flags for groups and batches.
     """
     if said.claim is not None and with_rollouts(group(columns, columns.request.rule)).rollouts is not None:
-        said = replace(said, claim=counted(said.claim, columns.request.binding.rollouts))
+        said = replace(said, claim=counted(said.claim, columns.request.layout.counting))
     audited = Audit(columns, logged.name, logged.to_numpy(), said, phase)
     ways = [*_ways_to_group(columns, binding)]
     if (other := _other_treatment(columns)) is not None:
@@ -139,11 +139,11 @@ def _other_treatment(columns: Columns) -> Columns | None:
 
     None if there are none, or if a flag says how they count.
     """
-    flags = columns.request.layout.flags
-    if columns.marked is None or flags.masked_rows or not any(mark.is_open for mark in columns.request.layout.marks):
+    layout = columns.request.layout
+    if columns.marked is None or layout.flags.masked_rows or not any(mark.is_open for mark in layout.marks):
         return None
     votes = columns.marked.of_kind("masked").any()
-    return columns.under(replace(flags, masked_rows="exclude" if votes else "vote"))
+    return columns.under(masked_rows="exclude" if votes else "vote")
 
 
 def _ways_to_group(columns: Columns, binding: Binding) -> Iterator[tuple[str, Columns, Rule]]:
@@ -162,8 +162,8 @@ def _ways_to_group(columns: Columns, binding: Binding) -> Iterator[tuple[str, Co
 
 def _ways_to_cut(best: Result) -> Iterator[tuple[str, Columns, Rule]]:
     """Blocks inside each key: if sizes are multiples of another size, a prompt may have been sampled several times."""
-    flags, rule = best.columns.request.layout.flags, best.narrow.rule
-    if flags.group_size is not None:
+    columns, rule = best.columns, best.narrow.rule
+    if columns.request.binding.group_size is not None:
         return
     of_groups = np.bincount(best.narrow.table["group"].to_numpy())
     sizes = {*np.unique(of_groups).tolist()}
@@ -171,10 +171,11 @@ def _ways_to_cut(best: Result) -> Iterator[tuple[str, Columns, Rule]]:
     likely = {size for size in sizes if any(other > size and other % size == 0 for other in sizes)}
     if len(sizes) == 1:
         likely |= {largest // part for part in PARTS if largest % part == 0}
-    flags = replace(flags, group=rule.key, partial="keep", group_within=rule.within, batch_by=rule.batch_by)
     for size in sorted(likely - {1}, reverse=True)[: len(PARTS)]:
         note = f"blocks of {size} rows inside each key (--group-size {size})"
-        cut = best.columns.under(replace(flags, group_size=size))
+        cut = columns.under(
+            group=rule.key, partial="keep", group_within=rule.within, batch_by=rule.batch_by, group_size=size
+        )
         yield ", ".join(filter(None, [best.note, note])), cut, cut.request.rule
 
 

@@ -297,7 +297,7 @@ def several_draws(groups: Groups) -> Sequence[str]:
 def unequal_siblings(groups: Groups) -> None:
     """Refuse rows of one rollout with unequal rewards, unless something says which of them counts."""
     request = groups.request
-    if groups.rollouts is None or request.plan.unit.take == "each" or request.binding.rollouts != "once":
+    if groups.rollouts is None or request.plan.unit.take == "each" or request.layout.counting != "once":
         return
     rewards = groups.columns.rewards()
     unequal = _vary(groups.rollouts, rewards) | _divided(groups.rollouts, rewards)
@@ -326,7 +326,7 @@ def rows_counted(groups: Groups) -> Sequence[str]:
     """Warn if a preset counts rows and the file shows that several of them are one rollout."""
     request = groups.request
     found = groups.found_rollouts
-    if found is None or request.plan.unit.take != "each" or request.binding.rollouts != "each":
+    if found is None or request.plan.unit.take != "each" or request.layout.counting != "each":
         return ()
     what = f"{in_rows(groups, found)} (by {id_words(groups)}), and this plan counts every row"
     return [f"{what}: --rollout-reward last counts each rollout once"]
@@ -390,7 +390,7 @@ def unnamed_rollouts(groups: Groups) -> Sequence[str]:
             continue
         cures = f"--rollout {as_value(name)} counts each rollout once; --rollout none treats rows as rollouts"
         equal = not _vary(rollouts, rewards).any() and _vary(groups.coded, rewards).any()
-        if equal and request.binding.rollouts == "once":
+        if equal and request.layout.counting == "once":
             wrong = f"{in_rows(groups, rollouts)}, if {name} is what its name says:"
             raise DataError(f"{wrong} it repeats inside groups, always with the same reward", cures)
         warnings.append(f"several rows of a group share one {name}: {cures}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import polars as pl
 
@@ -14,11 +15,11 @@ from grpo_cli.files.inputs import Section
 from grpo_cli.formats.interface import Scanned
 from grpo_cli.read.group_keys import Coded, encode
 from grpo_cli.read.known_names import STEPS
-from grpo_cli.read.layout import absent_reward, layout, with_names
+from grpo_cli.read.layout import absent_reward, with_names
 from grpo_cli.read.marks import Marked, marked
 from grpo_cli.read.memory import refuse_beyond_memory
 from grpo_cli.read.request import Request, choose, united
-from grpo_cli.read.tables import SHOWN, Binding, KlField, Located, OverTables, Table, column_names, label
+from grpo_cli.read.tables import SHOWN, KlField, Located, OverTables, Table, column_names, label
 from grpo_cli.read.token_numbers import kl_column
 from grpo_cli.schemas.table import MarkKind
 from grpo_cli.values.cells import Field, as_number, bare_texts, joined_keys, where
@@ -89,11 +90,10 @@ class Columns(Located):
         found = self.values.get(name)
         return found if found is not None and found.dtype == pl.Float64 else None
 
-    def under(self, binding: Binding) -> Columns:
+    def under(self, **changed: Any) -> Columns:
         """The same columns under other flags, which must not need further columns."""
         old = self.request
-        new = choose(layout(self.tables, binding), old.plan, warn=old.warn)
-        return replace(self, request=replace(new, by=old.by, value=old.value))
+        return replace(self, request=choose(old.layout.under(**changed), old.plan, warn=old.warn))
 
     def read(self, name: str) -> pl.Series:
         """A further key column, read now if it was not; null where a file lacks it."""

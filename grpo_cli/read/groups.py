@@ -153,7 +153,7 @@ def with_rollouts(groups: Groups) -> Groups:
     # Each part of a rollout may have its own prompt.
     roles = {**request.roles, "rollout": names[0]}
     for_checks = request.for_checks._replace(prompts=(), other_texts=())
-    plan = counted(request.plan, request.binding.rollouts)
+    plan = counted(request.plan, request.layout.counting)
     request = replace(request, roles=roles, for_checks=for_checks, plan=plan)
     columns = replace(groups.columns, request=request)
     return replace(groups, columns=columns, rollouts=rollouts)

@@ -10,8 +10,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.read.known_names import (
     GROUP_TIERS,
@@ -43,21 +45,67 @@ class Layout:
     schema: Schema | None = None
     binding: Binding  # the flags, completed by the schema
     key: tuple[str, ...] = ()  # the columns of the group key; empty for blocks of rows
-    key_words: str = ""  # the key as the schema describes it
-    key_note: str = ""  # the key in words, and how it was found
     rewards: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()  # how the schema reads the files
     marks: tuple[Mark, ...] = ()  # of rows that do not count like others
     reasons: tuple[str, ...] = ()  # columns that name why a row is marked, if they exist
-    rollouts: tuple[str, ...] = ()  # columns with the rollout id, if they exist
+    rollout_ids: tuple[str, ...] = ()  # the schema's columns with the rollout id, if they exist
     length: str = ""  # the schema's column of lengths, if it exists
     batch: str = ""  # what divides the batches of the schema's tool, if it exists
 
     @property
+    def key_words(self) -> str:
+        """The key as the schema describes it; empty if a flag names it."""
+        schema = self.schema
+        if schema is None or self.flags.group or not (schema.group or schema.blocks):
+            return ""
+        size = self.flags.group_size
+        if schema.blocks:
+            return schema.grouping.replace("--group-size", str(size))
+        blocks = "" if size is None else f", in blocks of {size} rows"
+        return schema.grouping + blocks
+
+    @property
+    def key_note(self) -> str:
+        """The key in words, and how it was found; that it is unique in the whole input goes without saying."""
+        binding = self.binding
+        within = binding.group_within
+        inside = "" if within in {None, "input", *binding.group} else f" within {within}"
+        if self.key_words or not self.key:
+            return f"{self.key_words or f'blocks of {binding.group_size} rows'}{inside}"
+        note = f"{', '.join(self.key)}{inside}"
+        if binding.group:
+            return note
+        beside = {*self.key} & {*GROUP_TIERS[-1]} and not any(re.search(ID, name, re.IGNORECASE) for name in self.names)
+        return f"{note} {BY_TEXT if beside else '(found by name)'}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How the schema reads the files."""
+        schema = self.schema
+        if schema is None:
+            return ()
+        group = self.key_words or ", ".join(self.binding.group)
+        key = f"group = {group}, " if group else ""
+        note = f"read as {schema.title}: {key}reward = {' + '.join(map(schema.words, self.binding.rewards))}"
+        is_said = self.flags.rewards if schema.rewards is not None else self.flags.group_size
+        return (note, schema.note) if schema.note and not is_said else (note,)
+
+    @property
+    def rollouts(self) -> tuple[str, ...]:
+        """The schema's columns with the rollout id, unless every row is a rollout."""
+        return () if self.binding.rollouts == "none" else self.rollout_ids
+
+    @property
+    def counting(self) -> Counting:
+        """How rows of one rollout count if the plan does not say so; a part of a rollout never counts by itself."""
+        by_parts = self.schema is not None and self.schema.parts and self.binding.rollouts == "each"
+        return "once" if by_parts else self.binding.rollouts
+
+    @property
     def logged_column(self) -> str:
         """The column of the logged advantage, if it reveals the baseline or the group size; otherwise empty."""
-        reveals = self.schema is not None and (self.schema.centred or self.schema.one_size)
-        return self.schema.advantage if self.schema is not None and reveals else ""
+        schema = self.schema
+        return schema.advantage if schema is not None and (schema.centred or schema.one_size) else ""
 
     @property
     def may_lack_rewards(self) -> bool:
@@ -69,60 +117,53 @@ class Layout:
         """Whether a flag names the key."""
         return bool(self.flags.group or self.flags.group_size)
 
+    def under(self, **changed: Any) -> Layout:
+        """The same under other flags, which name columns as the schema does."""
+        flags = replace(self.flags, **changed)
+        return replace(
+            self,
+            flags=flags,
+            binding=replace(self.binding, **changed),
+            key=changed.get("group", self.key),
+            marks=_marks(flags, self.tables[0]),
+        )
+
 
 def layout(tables: Sequence[Table], flags: Binding) -> Layout:
     """Find out what the columns of these tables are; one error lists everything that is missing."""
     schema = tables[0].schema
-    marks = _marks(schema, flags, tables)
-    if schema is None:
-        columns = {*column_names(tables)} if marks else ()
-        reasons = tuple(name for name in REASONS if name in columns)
-        known = Layout(tables=tables, flags=flags, binding=flags, marks=marks, reasons=reasons)
-    else:
-        known = _by_schema(schema, tables, flags, marks)
+    marks = _marks(flags, tables[0])
     names = column_names(tables)
+    reasons = tuple(name for name in REASONS if marks and name in names)
+    known = Layout(tables=tables, flags=flags, binding=flags, marks=marks, reasons=reasons)
+    if schema is not None:
+        known = _by_schema(schema, known)
     if not names:
         raise DataError(f"{tables[0].name}: no rows with columns", "there is nothing to compute from")
     return with_names(known, names)
 
 
-def _by_schema(schema: Schema, tables: Sequence[Table], flags: Binding, marks: tuple[Mark, ...]) -> Layout:
+def _by_schema(schema: Schema, known: Layout) -> Layout:
     """What the schema says, where no flag says otherwise."""
+    tables = known.tables
     names = {*tables[0].columns()}
-    if flags.group_within is not None:
+    asked = known.flags.inside(tables[0].prefix)
+    if asked.group_within is not None:
         schema = replace(schema, group=_key_within(schema))
-    asked = flags.inside(tables[0].prefix)
     rewards = asked.rewards or rewards_of(schema, tables[0])
     group = asked.group or _group(schema, asked, names, alone=len(tables) == 1)
     within = asked.group_within
     if within is None and not asked.group:
         within = schema.within or None
-    looked_for = schema.rollout if asked.rollouts != "none" else ()
-    has_batch = schema.batch in {"file", "input"} or _there(schema, schema.batch, names)
-    has_length = bool(schema.length) and _there(schema, schema.length, names)
-    by_parts = bool(schema.parts) and asked.rollouts == "each"
-
-    key_words = "" if asked.group else _key_words(schema, asked)
-    key = f"group = {key_words or ', '.join(group)}, " if key_words or group else ""
-    notes = [f"read as {schema.title}: {key}reward = {' + '.join(map(schema.words, rewards))}"]
-    if schema.note and not (asked.rewards if schema.rewards is not None else asked.group_size):
-        notes.append(schema.note)
-    return Layout(
-        tables=tables,
-        flags=flags,
+    there = partial(_there, schema, names)
+    has_batch = schema.batch in {"file", "input"} or there(schema.batch)
+    has_length = schema.length and there(schema.length)
+    return replace(
+        known,
         schema=schema,
-        binding=replace(
-            asked,
-            group=group,
-            rewards=rewards,
-            group_within=within,
-            rollouts="once" if by_parts else asked.rollouts,
-        ),
-        key_words=key_words,
-        notes=tuple(notes),
-        marks=marks,
-        reasons=tuple(name for name in schema.reasons if _there(schema, name, names)),
-        rollouts=tuple(name for name in looked_for if _there(schema, name, names)),
+        binding=replace(asked, group=group, rewards=rewards, group_within=within),
+        reasons=tuple(filter(there, schema.reasons)),
+        rollout_ids=tuple(filter(there, schema.rollout)),
         length=schema.length if has_length else "",
         batch=schema.batch if has_batch else "",
     )
@@ -130,23 +171,14 @@ def _by_schema(schema: Schema, tables: Sequence[Table], flags: Binding, marks: t
 
 def with_names(known: Layout, names: Sequence[str]) -> Layout:
     """The layout with a key and rewards from these column names, where neither a flag nor the schema names them."""
-    binding = known.binding
-    group = tuple(dict.fromkeys(binding.group))
-    inside = _within(binding)
-    note = f"{', '.join(group)}{inside}"
-    rewards = binding.rewards
+    group = tuple(dict.fromkeys(known.binding.group))
     missing = {}
-    if not group and binding.group_size is not None:
-        note = f"blocks of {binding.group_size} rows{inside}"
-    elif not group and (key := _by_name("group key", GROUP_TIERS, names, "--group")):
-        beside = key in GROUP_TIERS[-1] and not any(re.search(ID, name, re.IGNORECASE) for name in names)
-        group = (key,)
-        note = f"{key}{inside} {BY_TEXT if beside else '(found by name)'}"
-    elif not group:
-        missing["--group NAME"] = ("the group key", LIKELY_GROUP)
-    if not rewards and (name := _by_name("reward", REWARD_TIERS, names, "--reward")):
-        rewards = (name,)
-    elif not rewards:
+    if not group and known.binding.group_size is None:
+        group = _by_name("group key", GROUP_TIERS, names, "--group")
+        if not group:
+            missing["--group NAME"] = ("the group key", LIKELY_GROUP)
+    rewards = known.binding.rewards or _by_name("reward", REWARD_TIERS, names, "--reward")
+    if not rewards:
         missing["--reward NAME"] = ("the reward", LIKELY_REWARD)
     if missing:
         likely = "|".join(pattern for _, pattern in missing.values())
@@ -156,14 +188,7 @@ def with_names(known: Layout, names: Sequence[str]) -> Layout:
             cure += f"{numbers_inside(known.tables)}; rows without a reward must be scored first"
         wrong = f"no column looks like {what} (columns: {_listed(names, likely)}){inside_of_record(known.tables)}"
         raise DataError(wrong, f"{cure}; grpo-adv schemas FILE shows what known layouts miss")
-    if known.key_words:
-        note = f"{known.key_words}{inside}"
-    return replace(known, names=names, key=group, key_note=note, rewards=rewards)
-
-
-def _within(binding: Binding) -> str:
-    """Where the key is unique, in words; the whole input goes without saying."""
-    return "" if binding.group_within in {None, "input", *binding.group} else f" within {binding.group_within}"
+    return replace(known, names=names, key=group, rewards=rewards)
 
 
 def _listed(names: Sequence[str], likely: str) -> str:
@@ -173,21 +198,22 @@ def _listed(names: Sequence[str], likely: str) -> str:
     return f"{first}, ..." if len(names) > LISTED else first
 
 
-def _by_name(what: str, tiers: Sequence[Sequence[str]], names: Sequence[str], flag: str) -> str | None:
-    """The first tier's known name, or None; two known names in one tier are an error."""
+def _by_name(what: str, tiers: Sequence[Sequence[str]], names: Sequence[str], flag: str) -> tuple[str, ...]:
+    """The first tier's known name, if there is one; two known names in one tier are an error."""
     for tier in tiers:
-        candidates = [name for name in tier if name in names]
+        candidates = tuple(name for name in tier if name in names)
         if len(candidates) > 1:
             raise DataError(f"several columns could be the {what}: {', '.join(candidates)}", f"choose with {flag} NAME")
         if candidates:
-            return candidates[0]
-    return None
+            return candidates
+    return ()
 
 
-def _marks(schema: Schema | None, binding: Binding, tables: Sequence[Table]) -> tuple[Mark, ...]:
+def _marks(binding: Binding, table: Table) -> tuple[Mark, ...]:
     """The marks of the schema and of flags, with the meaning that flags, the preset or the schema give them."""
-    names = {*tables[0].columns()}
-    prefix = tables[0].prefix
+    schema = table.schema
+    names = {*table.columns()}
+    prefix = table.prefix
     named = [
         replace(mark, column=mark.column.removeprefix(prefix), unmet=mark.unmet and mark.unmet.inside(prefix))
         for mark in binding.marks
@@ -200,18 +226,9 @@ def _marks(schema: Schema | None, binding: Binding, tables: Sequence[Table]) -> 
     there = [
         mark
         for mark in of_schema
-        if schema is None or mark.column not in schema.derive or _there(schema, mark.column, names)
+        if schema is None or mark.column not in schema.derive or _there(schema, names, mark.column)
     ]
     return applied(there, named, binding.masked_rows, binding.masked_by_preset)
-
-
-def _key_words(schema: Schema, binding: Binding) -> str:
-    if not schema.group and not schema.blocks:
-        return ""
-    if schema.blocks:
-        return schema.grouping.replace("--group-size", str(binding.group_size))
-    blocks = "" if binding.group_size is None else f", in blocks of {binding.group_size} rows"
-    return schema.grouping + blocks
 
 
 def _group(schema: Schema, binding: Binding, names: Collection[str], *, alone: bool) -> tuple[str, ...]:
@@ -220,7 +237,7 @@ def _group(schema: Schema, binding: Binding, names: Collection[str], *, alone: b
         cure = "give --group-size N, the number of rollouts of a prompt"
         raise DataError(f"a {schema.title} names no prompt: groups are blocks of rows", cure)
     *outer, last = [name for name in schema.group if not (alone and name == FILE)] or [""]
-    there = [name for name in outer if _there(schema, name, names)]
+    there = filter(partial(_there, schema, names), outer)
     return (*there, last) if last else tuple(there)
 
 
@@ -237,7 +254,7 @@ def _key_within(schema: Schema) -> tuple[str, ...]:
     return (*(name for name in outer if name not in places), *last)
 
 
-def _there(schema: Schema, name: str, names: Collection[str]) -> bool:
+def _there(schema: Schema, names: Collection[str], name: str) -> bool:
     """Whether the files have a column, or the column it is derived from."""
     derived = schema.derive.get(name)
     source = name if derived is None else derived.source

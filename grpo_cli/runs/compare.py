@@ -89,22 +89,20 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Compared:
 
 def compared(job: Job, tables: Sequence[Table]) -> Comparison:
     """Read what all plans need, once, and compute each plan."""
-    binding = job.binding
     plans = {name: each.plan for name, each in job.plans.items()}
     if len(plans) < 2:  # noqa: PLR2004 - two are a comparison
         raise UsageError("a comparison needs two plans", "give --preset or --method twice")
     for plan in plans.values():
         plan.refuse_distill("a comparison of one advantage a row")
-    found = layout(tables, binding)
-    binding = replace(binding, roles=columns_of_roles(found, *plans.values()))
+    found = layout(tables, job.binding)
     most = max(plans.values(), key=lambda plan: plan.uses_batch)
     ways: dict[str, Counting] = {name: each.rollouts or "each" for name, each in job.plans.items()}
-    if binding.rollouts != "none":  # a plan that does not say it takes it from the file
-        way: Counting = "once"
-        if way not in ways.values():
-            way = next((other for other in ways.values() if other != "each"), "each")
-        binding = replace(binding, rollouts=way)
-    narrow = read(layout(tables, binding), most)
+    way = job.binding.rollouts
+    if way != "none":  # a plan that does not say it takes it from the file
+        way = next((other for other in ways.values() if other != "each"), "each")
+        if "once" in ways.values():
+            way = "once"
+    narrow = read(found.under(roles=columns_of_roles(found, *plans.values()), rollouts=way), most)
     if "rollout" in narrow.request.roles:
         plans = {name: counted(plan, ways[name]) for name, plan in plans.items()}
     scored = {name: score(plan, narrow.table) for name, plan in plans.items()}
