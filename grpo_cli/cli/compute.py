@@ -31,17 +31,17 @@ def compute(given: Given) -> None:
     if done.facts is None:
         return
     if job.dry_run and not given.json:
-        _explain(done.facts, done.parts)
+        _explain(given, done.facts, done.parts)
     else:
         show(given, done.facts, "summary.render")
 
 
-def _explain(facts: Facts | FactsOfParts, parts: Sequence[Computed]) -> None:
+def _explain(given: Given, facts: Facts | FactsOfParts, parts: Sequence[Computed]) -> None:
     """Show how the numbers of each part come about."""
     from grpo_cli.render import explain
     from grpo_cli.render.text import Sheet
 
-    console = screen()
+    console = screen(given)
     each = facts.parts if isinstance(facts, FactsOfParts) else [facts]
     for part, own in zip(parts, each, strict=True):
         if isinstance(facts, FactsOfParts):

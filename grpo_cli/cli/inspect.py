@@ -78,7 +78,7 @@ def _shown(given: Given) -> Inspected:
     elif key is not None:
         from grpo_cli.render import inspect as view
 
-        view.render_group(show_group(found, key, view.ROWS), screen())
+        view.render_group(show_group(found, key, view.ROWS), screen(given))
     else:
         show(given, found.facts, "inspect.render", browse=_browse(given), asked=given)
     return found.facts

@@ -41,7 +41,7 @@ def show(given: Given, facts: Facts, view: str, *, aside: bool = False, **more: 
     elif not given.quiet:
         module, _, function = view.partition(".")
         render = getattr(import_module(f"grpo_cli.render.{module}"), function)
-        render(facts, screen(stream), **more)
+        render(facts, screen(given, stream), **more)
 
 
 def run(command: Command, given: Given) -> None:
@@ -53,12 +53,20 @@ def run(command: Command, given: Given) -> None:
     show(given, facts, command.shown_by)
 
 
-def screen(stream: IO[str] | None = None) -> Console:
-    """A console without automatic highlighting, on standard output unless another stream is given."""
+def screen(given: Given, stream: IO[str] | None = None) -> Console:
+    """A console without automatic highlighting, on standard output unless another stream is given.
+
+    Its first line names the file of options, if one was read.
+    """
     from rich.console import Console
 
     system: Literal["standard"] | None = "standard" if has_colours(stream or sys.stdout) else None
-    return Console(file=stream, highlight=False, color_system=system)  # standard: the sixteen of the terminal
+    console = Console(file=stream, highlight=False, color_system=system)  # standard: the sixteen of the terminal
+    if "config" in given:
+        from grpo_cli.render.text import Sheet
+
+        Sheet(console).row("options", given["config"])
+    return console
 
 
 def as_json(facts: Facts) -> str:
@@ -76,7 +84,7 @@ def listing(given: Given, view: Any, table: Registry[Any], **some: Any) -> None:
         return
     if given.all:
         some["archive"] = True
-    with _paged() as console:
+    with _paged(given) as console:
         if name in table:
             view.explain(name, console)
         else:
@@ -84,9 +92,9 @@ def listing(given: Given, view: Any, table: Registry[Any], **some: Any) -> None:
 
 
 @contextmanager
-def _paged() -> Iterator[Console]:
+def _paged(given: Given) -> Iterator[Console]:
     """A console whose text goes to the pager (PAGER, else less) if a person reads it on a terminal."""
-    console = screen()
+    console = screen(given)
     os.environ.setdefault("LESS", "FRX")  # colours; a text that fits the screen stays on it
     of_person = sys.stdin.isatty() and sys.stdout.isatty()
     with console.pager(styles=console.color_system is not None) if of_person else nullcontext():

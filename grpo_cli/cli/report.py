@@ -39,7 +39,8 @@ def report(given: Given) -> None:
     if not given.quiet:
         facts = inspection.facts
         of_what = f"{count(facts.rows, 'row')} in {count(facts.groups, 'group')}"
-        print(f"{printable(str(target))}: {size / 1e6:.1f} MB, {of_what}")
+        by = f", options of {given['config']}" if "config" in given else ""
+        print(printable(f"{target}: {size / 1e6:.1f} MB, {of_what}{by}"))
 
 
 def _command(words: Sequence[str]) -> str:

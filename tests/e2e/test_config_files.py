@@ -141,7 +141,8 @@ def test_the_file_of_the_variable_sets_what_no_flag_sets_and_is_named_unless_qui
     assert plain == numbers("--method grpo", **env) == numbers("--no-config", **env)
     assert adv("compute in.jsonl -o - --quiet", **env).err == ""
     said = adv("compute in.jsonl -o -", **env).err
-    assert said.startswith("note: mine.toml sets --method rloo; --no-config leaves it out\n")
+    note = "note: mine.toml sets --method rloo; --no-config leaves it out\n"
+    assert said.startswith(f"{note}options        mine.toml\n")
     for line in ("compute in.jsonl -o x.jsonl", "inspect in.jsonl", "select in.jsonl -o y.jsonl"):
         assert facts_of(f"{line}", **env)["config"] == "mine.toml"
     assert "config" not in facts_of("inspect in.jsonl --no-config", **env)

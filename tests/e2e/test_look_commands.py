@@ -289,9 +289,8 @@ def test_options_of_compute_in_a_shared_configuration_are_ignored() -> None:
     Path("grpo.toml").write_text(
         'group = "prompt_id"\nreward = "reward"\nsummary = "run.json"\nper-token = true\ntokens = "ids"\n'
     )
-    done = adv("inspect rewards.jsonl --config grpo.toml")
-    assert done.status == 0
-    assert done.err == ""
+    done = ran("inspect rewards.jsonl --config grpo.toml")
+    assert done.out.startswith("options        grpo.toml\ninput ")
     assert not Path("run.json").exists()
     assert adv("select rewards.jsonl --limit 1 --config grpo.toml --quiet").out == ""
     assert len(Path("rewards.selected.jsonl").read_text().splitlines()) == 8
