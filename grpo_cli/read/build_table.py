@@ -5,7 +5,7 @@ The columns of all parts are read together; from then on, each part is processed
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,10 +14,10 @@ import polars as pl
 from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.engine.plan import OTHERS, Plan
 from grpo_cli.errors import DataError, GrpoError
-from grpo_cli.read.checks import CHECKS, CHECKS_OF_FILES, Check, check, one_part_each, only_singletons
+from grpo_cli.read.checks import CHECKS, CHECKS_OF_FILES, CHECKS_OF_PARTS, Check, check, one_part_each, only_singletons
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.group_keys import encode
-from grpo_cli.read.groups import group, with_rollouts
+from grpo_cli.read.groups import Groups, group, with_rollouts
 from grpo_cli.read.layout import Layout, layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import Request, Rule, choose, united
@@ -42,9 +42,14 @@ def read(
 
     `over` reads each table.
     """
-    columns = read_columns(choose(layout, plan, warn=warn), over)
+    _, narrow = _grouped(read_columns(choose(layout, plan, warn=warn), over), checks)
+    return narrow
+
+
+def _grouped(columns: Columns, checks: Sequence[Check]) -> tuple[Groups, Narrow]:
+    """The groups of these rows, and the rows that know them."""
     groups = with_rollouts(group(columns, columns.request.rule))
-    return Narrow.of(groups, check(groups, checks))
+    return groups, Narrow.of(groups, check(groups, checks))
 
 
 # --- parts of the rows, each with its plan ---------------------------------------------------------------------
@@ -69,19 +74,18 @@ def read_parts(
 
     Groups of one row are refused only if every part has nothing else: one part may have a single prompt with one row.
     """
-    whole, of_parts = _columns_of_parts(tables, parts, warn=warn, over=over)
+    whole, values, codes = _columns_of_all(tables, parts, warn=warn, over=over)
     of_files = check(group(whole, Rule()), CHECKS_OF_FILES)
-    unused = _without_rows(parts, whole.values[parts.column])
-    each = [check_ for check_ in CHECKS if check_ not in {*CHECKS_OF_FILES, only_singletons}]
     narrows = []
     refused = list[DataError]()
-    for columns in of_parts:
-        groups = with_rollouts(group(columns, columns.request.rule))
+    for at, value in enumerate(values):  # the columns of a part are copied only when it is its turn
+        columns = _part(whole, value, np.flatnonzero(codes == at), parts.name(value))
         try:
-            narrows.append(Narrow.of(groups, check(groups, each)))
+            groups, narrow = _grouped(columns, CHECKS_OF_PARTS)
         except GrpoError as error:
-            error.inside(f"{parts.column} = {columns.request.value}")
+            error.inside(f"{parts.column} = {value}")
             raise
+        narrows.append(narrow)
         try:
             only_singletons(groups)
         except DataError as error:
@@ -90,13 +94,13 @@ def read_parts(
         raise refused[0]
     rule = replace(whole.request.rule, logged_column="")
     one_part_each(group(whole, rule))
-    return narrows, (*of_files, *unused)
+    return narrows, (*of_files, *_without_rows(parts, values))
 
 
-def _columns_of_parts(
+def _columns_of_all(
     tables: Sequence[Table], parts: PlanBy, *, warn: bool, over: OverTables
-) -> tuple[Columns, Iterator[Columns]]:
-    """Read each column once: the columns of all rows, and those of each part, in order of first appearance.
+) -> tuple[Columns, list[str], Codes]:
+    """Read each column once: the columns of all rows, the names of the parts, and the number of the part of every row.
 
     A plan that no row uses may need columns that the files lack.
     """
@@ -120,34 +124,22 @@ def _columns_of_parts(
             refused[name].inside(f"[plan.{name}]")
             raise refused[name]
         _refuse_absent(whole, whole.request.parts[name])
-
-    def of_parts() -> Iterator[Columns]:
-        for at, value in enumerate(values):  # the columns of a part are copied only when it is its turn
-            rows = np.flatnonzero(codes == at)
-            yield _part(whole, value, rows, parts.name(value))
-
-    return whole, of_parts()
+    return whole, values, codes
 
 
 def _values(column: pl.Series) -> tuple[list[str], Codes]:
     """The names of the parts in order of first appearance, and the number of the part of every row."""
     coded = encode([column])
-    texts = _texts(column.gather(coded.first))
+    texts = bare_texts(column.gather(coded.first)).fill_null(NULL)  # as the names of plans are written
     numbers: dict[str, int] = {}
     of_code = [numbers.setdefault(text, len(numbers)) for text in texts]
     parts = np.array(of_code, np.uint32)
     return list(numbers), parts[coded.codes.to_numpy()]
 
 
-def _texts(values: pl.Series) -> list[str]:
-    """Values as texts, as the names of plans are written."""
-    return bare_texts(values).fill_null(NULL).to_list()
-
-
-def _without_rows(parts: PlanBy, column: pl.Series) -> list[str]:
+def _without_rows(parts: PlanBy, values: Sequence[str]) -> list[str]:
     """Warn of plans for values that no row has: one may be misspelled, and its rows then get the plan for all others."""
-    seen = _texts(column.unique())
-    unused = [plain(value) for value in sorted({*parts.plans} - {OTHERS, *seen})]
+    unused = [plain(value) for value in sorted({*parts.plans} - {OTHERS, *values})]
     if OTHERS not in parts.plans or not unused:
         return []
     have = "which has a plan" if len(unused) == 1 else "which have plans"
@@ -172,10 +164,10 @@ def _no_plan(parts: PlanBy, without: Mapping[str, int]) -> DataError:
 def _refuse_absent(whole: Columns, request: Request) -> None:
     """Refuse a column that no file has, if a plan with rows needs it."""
     names = {*column_names(whole.tables)}
-    needed = {read.name for read in request.fields} - request.optional
-    for name in needed:
+    first = whole.tables[0]
+    for name in {field_.name for field_ in request.fields} - request.optional:
         if whole.values[name].dtype == pl.Null and not is_there(name, names):
-            raise absent(name, whole.tables[0].name, whole.tables[0].columns())
+            raise absent(name, first.name, first.columns())
 
 
 def _part(whole: Columns, value: str, rows: Index, name: str) -> Columns:

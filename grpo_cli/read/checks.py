@@ -259,7 +259,7 @@ def several_draws(groups: Groups) -> Sequence[str]:
     columns = groups.columns
     rule = groups.rule
     request = columns.request
-    schema = columns.request.schema
+    schema = request.schema
     by_key = rule.key and rule.size is None and not groups.cut_size
     if not request.warn or groups.mixed is not None or not by_key:
         return ()
@@ -782,8 +782,9 @@ CHECKS: Final[tuple[Check, ...]] = (
     useless_marks,
     unread_marks,
 )
-# With --plan-by these run once for all rows, not for each part.
+# With --plan-by these run once for all rows, the others for each part.
 CHECKS_OF_FILES: Final[tuple[Check, ...]] = (broken_lines, empty_records, unused_outcomes, useless_marks, unread_marks)
+CHECKS_OF_PARTS = tuple(check_ for check_ in CHECKS if check_ not in {*CHECKS_OF_FILES, only_singletons})
 # In a part of a stream all rows may be dropped, and texts of --map may be missing.
 CHECKS_OF_STREAM = tuple(
     check_ for check_ in CHECKS if check_ not in {nothing_left, unused_outcomes, useless_marks, unread_marks}

@@ -157,14 +157,13 @@ def _by_schema(schema: Schema, known: Layout) -> Layout:
         within = schema.within or None
     there = partial(_there, schema, names)
     has_batch = schema.batch in {"file", "input"} or there(schema.batch)
-    has_length = schema.length and there(schema.length)
     return replace(
         known,
         schema=schema,
         binding=replace(asked, group=group, rewards=rewards, group_within=within),
         reasons=tuple(filter(there, schema.reasons)),
         rollout_ids=tuple(filter(there, schema.rollout)),
-        length=schema.length if has_length else "",
+        length=schema.length if there(schema.length) else "",
         batch=schema.batch if has_batch else "",
     )
 

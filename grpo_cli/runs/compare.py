@@ -99,9 +99,7 @@ def compared(job: Job, tables: Sequence[Table]) -> Comparison:
     ways: dict[str, Counting] = {name: each.rollouts or "each" for name, each in job.plans.items()}
     way = job.binding.rollouts
     if way != "none":  # a plan that does not say it takes it from the file
-        way = next((other for other in ways.values() if other != "each"), "each")
-        if "once" in ways.values():
-            way = "once"
+        way = max(ways.values(), key=lambda one: (one == "once", one != "each"))
     narrow = read(found.under(roles=columns_of_roles(found, *plans.values()), rollouts=way), most)
     if "rollout" in narrow.request.roles:
         plans = {name: counted(plan, ways[name]) for name, plan in plans.items()}
