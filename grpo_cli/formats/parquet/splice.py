@@ -169,7 +169,7 @@ def _encode(columns: pl.DataFrame, sizes: Sequence[int], compression: str) -> Ba
     first = columns.head(min(next(filter(None, sizes), 0), _SAMPLE))
     options: dict[str, Any] = {
         "compression": compression,
-        "use_dictionary": any(map(_repeats, first)),
+        "use_dictionary": any(map(repeats, first)),
         "dictionary_pagesize_limit": _LISTS if any(map(pa.types.is_list, table.schema.types)) else _DICTIONARY,
         "write_batch_size": _AT_ONCE,
         "store_schema": False,
@@ -188,7 +188,8 @@ def _encode(columns: pl.DataFrame, sizes: Sequence[int], compression: str) -> Ba
     return Batch(view[_ORIGIN : found.start], found)
 
 
-def _repeats(column: pl.Series) -> bool:
+def repeats(column: pl.Series) -> bool:
+    """Whether a dictionary of its values is worth trying: of mostly distinct ones it costs time and bytes."""
     return column.dtype.is_nested() or 2 * column.n_unique() <= len(column)  # a list repeats one number
 
 
