@@ -67,7 +67,7 @@ def _is_woven_block(pair: _Pair, added: Collection[str]) -> bool:
     keys = [json.dumps(name).encode() for name in added]
     if not all(map(has_plain_spelling, added)) or any(key in was for key in keys):
         return False
-    if rb"\u00" in was and _ESCAPED.search(was):
+    if b"\\" in was and _ESCAPED.search(was):
         return False
     first, *others = (b",%b:" % re.escape(key) for key in keys)
     after_field = rb"(?<![{ \t\r\n]%b)" % first  # in an empty object nothing is before a new field, not even a comma
