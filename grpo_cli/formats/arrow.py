@@ -50,7 +50,7 @@ _TEXTS = 1024  # rows whose texts are rendered at once
 class Arrow(Format):
     """Arrow IPC, re-encoded record batch by record batch."""
 
-    binary = True
+    record = "values"
     typed_cells = True
 
     def columns(self, source: Input) -> list[str]:

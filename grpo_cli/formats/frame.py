@@ -32,8 +32,7 @@ class FrameReader(Reader):
 
     name: str = field(default="a frame", kw_only=True)
 
-    holds_lists = False
-    holds_records = False
+    record = "rollout"
     typed_cells = True
 
     def columns(self, source: Input) -> list[str]:

@@ -18,6 +18,7 @@ from grpo_cli.values.cells import Excerpt, Field
 # nothing, or if the file was not scanned in this process: the format then finds the rows again.
 Index = Any
 Compared = tuple[Literal["bytes", "values"], str | None]
+Record = Literal["texts", "values", "object", "rollout"]
 
 
 ADD_LONG = "this layout keeps the rows of a record together: add --long"
@@ -70,13 +71,18 @@ class Reader(ABC):
     name: str  # its name in messages
     strict: bool = field(default=False, kw_only=True)  # a text that is not UTF-8 is an error, not escaped
 
-    holds_lists: ClassVar[bool] = True  # a record may be a prompt with the list of its rollouts' rewards
-    has_types: ClassVar[bool] = True  # 1 and the text 1 are different values
-    holds_objects: ClassVar[bool] = False  # a record may have rollouts as objects somewhere inside
-    holds_records: ClassVar[bool] = True  # a row may be a record with several rollouts
     typed_cells: ClassVar[bool] = False  # `rows` as values have types; otherwise texts of JSON say more
 
-    # --- reading -----------------------------------------------------------------------------------------------
+    @property
+    @abstractmethod
+    def record(self) -> Record:
+        """What a record is, and so what it can hold.
+
+        - texts: the cells of a line of text, where 1 and the text 1 are the same, and lists cannot be;
+        - values: cells with types, in a binary file; lists may have an item per rollout;
+        - object: an object of JSON; rollouts may be anywhere inside, and it may have names that `columns` does not list;
+        - rollout: the row of a frame, which is never a record of several.
+        """
 
     @abstractmethod
     def columns(self, source: Input) -> list[str]:
@@ -89,11 +95,6 @@ class Reader(ABC):
     @abstractmethod
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
         """The first few rows as Python values, or one made-up row of the same types: it shows the schema of the file."""
-
-    @property
-    def watches(self) -> bool:
-        """Whether a row may have a name that `columns` does not list, so that a scan can find watched names."""
-        return False
 
     def outer_columns(self, source: Input) -> frozenset[str]:
         """Those of `columns` in objects around the rollouts, where new columns never go."""
@@ -187,11 +188,6 @@ class Reader(ABC):
 @dataclass(frozen=True)
 class Format(Reader):
     """A file format: it also reads whole files, inserts columns into them, and writes new ones."""
-
-    @property
-    def binary(self) -> bool:
-        """Whether the bytes are binary, not text for a terminal."""
-        return False
 
     # --- whole files -------------------------------------------------------------------------------------------
 

@@ -269,7 +269,7 @@ _ITEMS = 8  # items of a list of objects that are searched
 def inside_of_record(tables: Sequence[Table]) -> str:
     """A hint at the rows if the file is a single JSON record with a list of objects; otherwise empty."""
     records = _records(tables)
-    is_document = len(tables) == len(records) == 1 and tables[0].format.holds_objects
+    is_document = len(tables) == len(records) == 1 and tables[0].format.record == "object"
     if not is_document or tables[0].schema is not None:
         return ""
     lists = {name: value for name, value in records[0].items() if _is_list_of_rows(value)}
@@ -296,7 +296,7 @@ def numbers_inside(tables: Sequence[Table]) -> str:
 
 
 def _records(tables: Sequence[Table]) -> Sequence[Mapping[str, Any]]:
-    return tables[0].sample().records if tables and tables[0].format.holds_records else ()
+    return tables[0].sample().records if tables and tables[0].format.record != "rollout" else ()
 
 
 def _number_paths(value: Any, path: str, levels: int) -> Iterator[str]:

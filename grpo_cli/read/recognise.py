@@ -51,7 +51,7 @@ def recognise(files: Sequence[T], binding: Binding, over: OverTables = map) -> l
     path = _path_of(files[0], binding)
     if path:
         tables = [_at_path(table, path, binding.rewards) for table in files]
-        if not files[0].format.holds_objects:
+        if files[0].format.record != "object":
             return tables
         binding = binding.inside(f"{path}.")
     else:
@@ -101,11 +101,11 @@ def _at_path(table: T, path: str, rewards: tuple[str, ...]) -> T:
     The list of a record is the group, unless it is the only list of the file.
     """
     schema = Schema(name="path", title=f"objects at {path}", tool="", layout="wide", source="", group=(PARENT,))
-    if table.format.holds_objects:
+    if table.format.record == "object":
         inside = registry.nested(table.format, path)
         group = () if inside.is_one_list else schema.group
         return table.of_schema(replace(schema, layout=NESTED, rows=path, group=group), inside)
-    if not table.format.holds_lists or path.count("[]") > 1:
+    if table.format.record != "values" or path.count("[]") > 1:
         cure = "write the records as JSON lines"
         raise DataError(f"{table.name}: {table.format.name} has no {path} that can be read", cure)
     return table.of_schema(schema, registry.listed(table.format, rewards, keys_too=False))
@@ -114,7 +114,7 @@ def _at_path(table: T, path: str, rewards: tuple[str, ...]) -> T:
 def _lists_of_rewards(table: Table, binding: Binding) -> Schema | None:
     """A made-up schema for a file whose records have lists of rewards; None if rewards are numbers."""
     names = binding.rewards or next(((name,) for tier in REWARD_TIERS for name in tier if name in table.columns()), ())
-    if not names or not table.format.holds_lists:
+    if not names or table.format.record in {"texts", "rollout"}:
         return None
     sample = table.sample()
     for name in names:
@@ -193,7 +193,7 @@ def _is_one_text(value: object) -> bool:
 def _first_records(table: Table, names: Collection[str], reward: str) -> Sequence[Mapping[str, Any]]:
     """The reward and those columns of the first records; the sample of a typed file shows no lengths of lists."""
     records = table.sample().records
-    if not table.format.holds_objects and (rows := min(_FIRST, table.row_count or 0)):
+    if table.format.record != "object" and (rows := min(_FIRST, table.row_count or 0)):
         records = [{} for _ in range(rows)]
         for name in dict.fromkeys((reward, *(name for name in names if name in table.columns()))):
             with suppress(DataError):  # a type that cannot be read has no texts
@@ -256,7 +256,7 @@ def with_schema(files: Sequence[T], choice: str | None, over: OverTables = map) 
 
 def _looked_at(table: Any, known: Sequence[Schema], *, is_named: bool) -> tuple[Any, Schema | None]:
     """A table, whose column names and number of rows are now known, and its schema."""
-    if not (is_named or table.format.holds_records):
+    if not is_named and table.format.record == "rollout":
         known = [one for one in known if one.layout == LONG]
     found = next(iter(known), None) if is_named else _schema_of(table, known)
     table.columns()
@@ -301,7 +301,7 @@ def _best(candidates: Sequence[Match], name: str) -> str | None:
 
 
 def _refuse(chosen: Schema, table: Table) -> None:
-    if chosen.layout != LONG and not table.format.holds_records:
+    if chosen.layout != LONG and table.format.record == "rollout":
         wrong = f"a record of a {chosen.title} has several rollouts, but a frame needs one per row"
         raise UsageError(wrong, "make one row per rollout, and name the columns: group=..., reward=...")
     if chosen.layout in REFUSED:
@@ -314,8 +314,8 @@ def _refuse(chosen: Schema, table: Table) -> None:
 def _can_hold(known: Reader, layout: str) -> bool:
     """Whether a record of the format can contain the rollouts of a layout."""
     if layout == NESTED:
-        return known.holds_objects
-    return known.holds_lists if layout in LISTED else True
+        return known.record == "object"
+    return known.record != "texts" or layout not in LISTED
 
 
 @dataclass(frozen=True)

@@ -339,7 +339,7 @@ class Located:
     @property
     def typed(self) -> bool:
         """Whether 1 and the text 1 differ in all files."""
-        return all(table.format.has_types for table in self.tables)
+        return all(table.format.record != "texts" for table in self.tables)
 
 
 def _records(table: Table, wanted: Mapping[str, Excerpt]) -> list[dict[str, Any]]:

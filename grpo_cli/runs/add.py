@@ -120,10 +120,10 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Added:
     table = _opened(_only(job.file), job)
     other, frame = _read(job)
     on = keys_of(job.on, table, other)
-    has_types = other.format.has_types
+    has_types = other.format.record != "texts"
     others = [name for name in frame.columns if name not in on.values()]
     names = _chosen(frame.columns, job.chosen or others)
-    if isinstance(other, FileTable) and has_types and not other.format.binary:
+    if other.format.record == "object":
         _refuse_changed_values(other, frame, names.values())
     frame = pl.DataFrame([frame[name].alias(new) for new, name in names.items()])
     column, *also = frame.columns
@@ -141,7 +141,7 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Added:
         raise DataError(f"{table.name} already has a column {taken[0]!r}", cure)
     refuse_read_columns(on, output)
     (table,) = refuse_columns([table], output)
-    if not has_types and (target.format.has_types or job.take == "mean"):
+    if not has_types and (target.format.record != "texts" or job.take == "mean"):
         frame = frame.with_columns(map(_typed, frame))
     if on:
         frame, scanned, matched = joined(table, other, on, frame, job.take)
@@ -227,7 +227,7 @@ def _refuse_other_ids(table: FileTable, other: Table, added: Sequence[str]) -> N
             continue
         with suppress(Absent):  # an object without it
             here, there = (side.scan([Field(name, "key")]).frame[name] for side in (table, other))
-            untyped = not table.format.has_types, not other.format.has_types
+            untyped = table.format.record == "texts", other.format.record == "texts"
             here, there = comparable(here, there, untyped)
             if name in GROUP_TIERS[0] and not here.is_in(there.unique().implode()).any():  # names of other prompts
                 continue
@@ -262,7 +262,7 @@ def _typed(texts: pl.Series) -> pl.Series:
     return texts if lost.any() else texts.cast(pl.Float64)
 
 
-def _refuse_changed_values(other: FileTable, frame: pl.DataFrame, names: Iterable[str]) -> None:
+def _refuse_changed_values(other: Table, frame: pl.DataFrame, names: Iterable[str]) -> None:
     """Refuse columns of texts that stand for other values: those without a common type, or half of a surrogate pair."""
     for name in names:
         if frame[name].dtype != pl.String:
@@ -308,7 +308,7 @@ def _addable(series: pl.Series, target: Target) -> pl.Series:
     is_plain = inner in {pl.String, pl.Boolean} and inner == dtype
     if not (is_number or is_plain):
         raise DataError(f"{series.name} is {str(dtype).lower()}, which cannot be added", _TAKES)
-    if isinstance(series.dtype, pl.List) and not target.format.holds_lists:
+    if isinstance(series.dtype, pl.List) and target.format.record == "texts":
         cure = "give -o FILE.jsonl or FILE.parquet"
         raise UsageError(f"{target.format.name} cannot hold lists, as in {series.name}", cure, place=target.name)
     return series
@@ -338,7 +338,7 @@ def keys_of(texts: Sequence[str], table: Table, other: Table) -> dict[str, str]:
         here, _, there = (text, "", "") if text in table.columns() else text.partition("=")
         there = there or here
         for side, name in ((table, here), (other, there)):
-            if not has(side, name) and (near_names(name, side.columns()) or not side.format.watches):
+            if not has(side, name) and (near_names(name, side.columns()) or side.format.record != "object"):
                 raise absent(name, side.name, side.columns())
         if found.setdefault(here, there) != there:
             raise UsageError(f"--on matches {here!r} with {found[here]!r} and {there!r}", "name one of them")
@@ -360,7 +360,7 @@ def joined(
     fields = [Field(name, "key") for name in dict.fromkeys(on.values())]
     theirs = other.scan(fields).frame
     InputChanged.unless_same(len(frame), len(theirs), other.name)
-    untyped = (not table.format.has_types, not other.format.has_types)
+    untyped = (table.format.record == "texts", other.format.record == "texts")
     keyed = Keyed.of(scanned.frame.get_columns(), [theirs[name] for name in on.values()], untyped)
     mine, yours = keyed.counts
     repeated = (mine > 0) & (yours > 1)

@@ -306,7 +306,7 @@ def refuse_token_lists(tables: Sequence[FileTable], targets: Sequence[Target], c
     """Refuse --per-token if no column gives the number of tokens, or if an output format cannot hold lists."""
     columns.check(tables)
     for target in targets:
-        if not target.format.holds_lists:
+        if target.format.record == "texts":
             raise UsageError(f"{target.format.name} cannot hold lists", _NAME_A_FILE, place=target.name)
 
 

@@ -92,7 +92,7 @@ def _added_columns(kind: Format, new: Input, old: Input) -> tuple[str, ...]:
     """The names that only the output has."""
     known = _columns(kind, old)
     added = tuple(name for name in _columns(kind, new) if name not in known)
-    if not kind.watches or not added:
+    if kind.record != "object" or not added:
         return added
     with suppress(DataError):  # the comparison reports it
         late = kind.scan(old, (), added).late_names  # a name that only a late line has
@@ -110,7 +110,7 @@ def _as_it_was_read(new: Input, old: Input, kind: Format, columns: frozenset[str
     """The format as the file was read: by its schema, or by the path of the new fields if rollouts are in records."""
     with suppress(DataError):
         table = recognise([FileTable(old, kind)], Binding())[0]
-        if table.schema is None and kind.holds_objects:
+        if table.schema is None and kind.record == "object":
             both = zip(kind.sample(old), kind.sample(new), strict=False)
             pairs = [(was, now) for was, now in both if not columns or not columns <= now.keys()]
             path = next(filter(None, (_path_of_new(was, now, columns) for was, now in pairs)), "")

@@ -254,7 +254,7 @@ def sink(
 def _standard_output(format_: Format) -> Iterator[BinaryIO]:
     if sys.stdout is None:
         raise UsageError("standard output is closed", "give -o FILE")
-    if format_.binary and sys.stdout.isatty():
+    if format_.record == "values" and sys.stdout.isatty():
         wrong = f"{format_.name} cannot be shown on a terminal"
         raise UsageError(wrong, "give -o FILE; pipe it to another program")
     yield sys.stdout.buffer

@@ -71,8 +71,7 @@ class Delimited(Format):
     block_size: int = SIZE  # bytes that are read at a time
 
     separator: ClassVar[bytes]
-    holds_lists = False
-    has_types = False
+    record = "texts"
     typed_cells = True
 
     # --- reading -----------------------------------------------------------------------------------------------

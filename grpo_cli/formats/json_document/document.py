@@ -61,8 +61,7 @@ class Documents(Format):
     path: str = "[]"
     lined: bool = False
 
-    holds_objects = True
-    watches = True  # only the first documents in lines are searched for names
+    record = "object"
 
     @property
     def nested(self) -> bool:

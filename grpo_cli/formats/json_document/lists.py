@@ -17,7 +17,7 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats.interface import ADD_LONG, Compared, Format, Index, PartOfRecord, Scanned, Weaving
+from grpo_cli.formats.interface import ADD_LONG, Compared, Format, Index, PartOfRecord, Record, Scanned, Weaving
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Excerpt, Field
 from grpo_cli.values.chat import is_message
@@ -55,12 +55,8 @@ class Lists(Format):
     nested = True
 
     @property
-    def binary(self) -> bool:
-        return self.base.binary
-
-    @property
-    def watches(self) -> bool:
-        return self.base.watches
+    def record(self) -> Record:
+        return self.base.record
 
     def columns(self, source: Input) -> list[str]:
         return self.base.columns(source)

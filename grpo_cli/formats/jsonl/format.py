@@ -59,8 +59,7 @@ class Jsonl(Format):
     piece_size: int = PIECE  # bytes of a block that are read exactly at a time
     small: int = SMALL  # a block with at most this many rows is read by Python alone
 
-    holds_objects = True
-    watches = True  # names are taken from some lines, and any other line may have more
+    record = "object"
 
     # --- reading -----------------------------------------------------------------------------------------------
 

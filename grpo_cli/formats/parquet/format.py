@@ -90,7 +90,7 @@ def _top_columns(source: Input, handle: BinaryIO, names: list[str]) -> pl.DataFr
 class Parquet(Format):
     """Parquet: the old column chunks, copied byte for byte, then the new chunks."""
 
-    binary = True
+    record = "values"
     most_rows: int = _MOST_ROWS
 
     def columns(self, source: Input) -> list[str]:
