@@ -10,7 +10,7 @@ import polars as pl
 
 from grpo_cli.errors import InputChanged
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats.interface import Format, Index, TypesDiffer, Weaving
+from grpo_cli.formats.interface import Format, Index, InRecords, TypesDiffer, Weaving
 from grpo_cli.values.token_lists import portions, with_lists
 
 
@@ -28,15 +28,15 @@ def convert(
 
     Lines of text are converted block by block; for other formats the whole file is in memory.
     """
-    if not long:
-        weaving = source_format.records(source, index, weaving)
 
     def write(parts: Iterator[pl.DataFrame]) -> None:
         target_format.write_parts(_with_new_columns(source, parts, weaving), sink, weaving.metadata)
 
-    if long and source_format.nested:
-        write(iter([source_format.long(source)]))
-        return
+    if isinstance(source_format, InRecords):
+        if long:
+            write(iter([source_format.long(source)]))
+            return
+        weaving = source_format.records(source, index, weaving)
     if sink.readable():  # a file on disk can be started again; a pipe or a compressed file cannot
         try:
             write(source_format.parts_like_first(source))
@@ -50,7 +50,9 @@ def convert(
 
 def taken(source: Input, source_format: Format, rows: Index) -> Iterator[pl.DataFrame]:
     """These rollouts of a file, in frames; of nested records one row each."""
-    parts = iter([source_format.long(source)]) if source_format.nested else source_format.parts(source)
+    parts = source_format.parts(source)
+    if isinstance(source_format, InRecords):
+        parts = iter([source_format.long(source)])
     nothing = pl.DataFrame(height=len(rows))
     yield from _with_new_columns(source, parts, Weaving(added=nothing, take=rows))
 

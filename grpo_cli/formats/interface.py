@@ -168,22 +168,6 @@ class Reader(ABC):
         """The input without the lines that cannot be read."""
         return source
 
-    # --- rollouts inside of records ----------------------------------------------------------------------------
-
-    @property
-    def nested(self) -> bool:
-        """Whether a record may have several rollouts, so that `long` is not `read`."""
-        return False
-
-    def of_rollouts(self, source: Input, index: Any, columns: Sequence[str]) -> Collection[str]:
-        """The columns among these that have a value for each rollout, not for a record with several."""
-        return columns
-
-    @property
-    def is_one_list(self) -> bool:
-        """Whether all rollouts of a file are objects of a single list."""
-        return False
-
 
 @dataclass(frozen=True)
 class Format(Reader):
@@ -202,19 +186,6 @@ class Format(Reader):
     def parts_like_first(self, source: Input) -> Iterator[pl.DataFrame]:
         """`parts`, perhaps with the column types of the first part: TypesDiffer if these do not fit all values."""
         return self.parts(source)
-
-    @property
-    def keeps_empty_records(self) -> bool:
-        """Whether a record without rollouts stays in the file when rows of others are taken."""
-        return False
-
-    def long(self, source: Input) -> pl.DataFrame:
-        """The whole file, one row per rollout."""
-        return self.read(source)
-
-    def records(self, source: Input, index: Index, weaving: Weaving) -> Weaving:
-        """The weaving with one row per record of `read`; PartOfRecord when rows of one record are divided."""
-        return weaving
 
     # --- writing -----------------------------------------------------------------------------------------------
 
@@ -257,3 +228,22 @@ class Format(Reader):
                 return f"{new.name} row {(differs.arg_max() or 0) + 1}: {name} differs from {old.name}"
         more = [name for name in now.columns if name not in was.columns and name not in added]
         return f"{new.name}: the column {more[0]} is new" if more else None
+
+
+# --- what only some formats can, asked for by `isinstance` -------------------------------------------------------
+
+
+class InRecords(Format):
+    """A format of records with several rollouts each: a row of `parts` is a record."""
+
+    @abstractmethod
+    def of_rollouts(self, source: Input, index: Any, columns: Sequence[str]) -> Collection[str]:
+        """The columns among these that have a value for each rollout, not for its whole record."""
+
+    @abstractmethod
+    def long(self, source: Input) -> pl.DataFrame:
+        """The whole file, one row per rollout."""
+
+    @abstractmethod
+    def records(self, source: Input, index: Index, weaving: Weaving) -> Weaving:
+        """The weaving with one row per record; PartOfRecord when rows of one record are divided."""

@@ -155,7 +155,7 @@ def _json_format(head: bytes, *, json_name: bool) -> Format | None:
     return replace(cast("Documents", FORMATS["json"]), path="") if whole else None
 
 
-def nested(known: Reader, path: str) -> Format:
+def nested(known: Reader, path: str) -> Documents:
     """JSON with rollouts at a path inside each record of the known format."""
     from grpo_cli.formats.json_document.document import Documents
 
@@ -170,6 +170,13 @@ def listed(known: Reader, items: tuple[str, ...], *, keys_too: bool, keys: Colle
     from grpo_cli.formats.json_document.lists import Lists
 
     return Lists(known.name, cast("Format", known), items, keys_too, frozenset(keys))  # frames hold no records
+
+
+def keeps_empty_records(known: Format) -> bool:
+    """Whether a record without rollouts stays in the file when rows of others are taken: all are parts of one document."""
+    from grpo_cli.formats.json_document.document import Documents
+
+    return isinstance(known, Documents) and not known.lined
 
 
 def like(known: Format, name: str) -> Format:

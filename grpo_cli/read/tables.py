@@ -125,6 +125,11 @@ class Table:
         """What the full names of columns begin with if rows are inside records."""
         return f"{self.schema.rows}." if self.schema is not None and self.schema.rows else ""
 
+    @property
+    def in_records(self) -> bool:
+        """Whether a record may have several rollouts."""
+        return self.schema is not None and self.schema.layout != LONG
+
     def place(self, row: int) -> str:
         """The name of a row in messages."""
         return self.places([row])[0]

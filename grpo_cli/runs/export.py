@@ -19,6 +19,7 @@ from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError, Written
+from grpo_cli.formats.interface import InRecords
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import plan_of
@@ -288,7 +289,8 @@ def _refuse_text_of_record(rollouts: Rollouts, narrow: Narrow, column: str) -> N
     if not len(distinct) or (distinct["text"] > 1).any():
         return
     for table, scanned in zip(narrow.tables, narrow.scans, strict=True):
-        if not table.format.of_rollouts(table.source, scanned.index, [column]):
+        known = table.format
+        if isinstance(known, InRecords) and not known.of_rollouts(table.source, scanned.index, [column]):
             wrong = f"{column} has one text for all rollouts of a record, and their rewards differ"
             cure = "name the column with a text for each rollout: --response NAME or --messages NAME"
             raise DataError(wrong, cure, place=table.name)

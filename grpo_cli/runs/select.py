@@ -187,7 +187,7 @@ def _write(outputs: Sequence[tuple[Target, Sequence[_Part]]], *, force: bool) ->
             table, scanned, length, rows = parts[0]
             same = target.format.same_as(table.format)
             alone = len(parts) == 1
-            empty = alone and scanned.empty > 0 and not (same and table.format.keeps_empty_records)
+            empty = alone and scanned.empty > 0 and not (same and registry.keeps_empty_records(table.format))
             if empty:
                 notes.append(f"{table.name}: records without rollouts are not written")
             # If all rows are kept, the file is copied, unless its texts are elsewhere.

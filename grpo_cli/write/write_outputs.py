@@ -212,7 +212,7 @@ def _write_one(output: Output, writing: Writing, *, retried: bool) -> Sequence[s
     target = writing.target
     index = writing.index
     weaving = writing.weaving
-    if output.long and not table.format.nested:
+    if output.long and not table.in_records:
         raise DataError("every row is already one rollout", "leave out --long", place=table.name)
     notes: Sequence[str] = ()
     how = {"force": output.force, "retried": retried, "in_place": output.in_place}

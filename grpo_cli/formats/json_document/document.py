@@ -64,18 +64,9 @@ class Documents(Format):
     record = "object"
 
     @property
-    def nested(self) -> bool:
-        return self.path not in {"", "[]"}
-
-    @property
     def is_one_list(self) -> bool:
         """Whether the file is a document whose path leads through a single list."""
         return not self.lined and self.path.count("[]") == 1
-
-    @property
-    def keeps_empty_records(self) -> bool:
-        """Whether all records are parts of the same document."""
-        return not self.lined
 
     def texts(self, source: Input) -> Iterator[_Text]:
         """Every document with its rollouts; a blank line is a document without any."""

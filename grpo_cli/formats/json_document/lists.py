@@ -17,7 +17,17 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats.interface import ADD_LONG, Compared, Format, Index, PartOfRecord, Record, Scanned, Weaving
+from grpo_cli.formats.interface import (
+    ADD_LONG,
+    Compared,
+    Format,
+    Index,
+    InRecords,
+    PartOfRecord,
+    Record,
+    Scanned,
+    Weaving,
+)
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Excerpt, Field
 from grpo_cli.values.chat import is_message
@@ -41,7 +51,7 @@ class _Facts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Lists(Format):
+class Lists(InRecords):
     """The format of the records, the columns whose lists are the rollouts, and whether keys are in lists as well.
 
     Of columns in `keys`, every list has an item per rollout; another column is split if all of its lists fit.
@@ -51,8 +61,6 @@ class Lists(Format):
     items: tuple[str, ...]
     keys_too: bool
     keys: frozenset[str] = frozenset()
-
-    nested = True
 
     @property
     def record(self) -> Record:
