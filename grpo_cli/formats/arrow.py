@@ -30,8 +30,8 @@ from grpo_cli.formats.columnar import (
     steps,
     table_of,
 )
-from grpo_cli.formats.interface import Format, Index, Scanned, Weaving
-from grpo_cli.formats.verify import once_each
+from grpo_cli.formats.interface import Compared, Format, Index, Scanned, Weaving, place_of_row
+from grpo_cli.formats.verify import different_values, once_each
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Excerpt, Field
 from grpo_cli.values.paths import refuse_doubled
@@ -51,7 +51,6 @@ class Arrow(Format):
     """Arrow IPC, re-encoded record batch by record batch."""
 
     record = "values"
-    typed_cells = True
 
     def columns(self, source: Input) -> list[str]:
         return list(_schema(source).names)
@@ -62,7 +61,7 @@ class Arrow(Format):
         with _opened(source, _positions(schema, ways)) as reader:
             table = reader.read_all()
             frame = frame_of(table)
-            place = partial(self.place, source)
+            place = partial(place_of_row, source)
             columns = {field.name: cells.typed(field, reach(frame, ways[field.name]), place) for field in fields}
             return Scanned(pl.DataFrame(columns or None, height=table.num_rows))
 
@@ -71,11 +70,6 @@ class Arrow(Format):
             refuse_doubled(reader.schema.names, reader.schema.names, source.name)
             frame = frame_of(reader.read_all())
         yield frame
-
-    def read_to_compare(self, source: Input) -> pl.DataFrame:
-        with _opened(source) as reader:
-            table = reader.read_all()
-            return frame_of(table.rename_columns(once_each(table.schema.names)))
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
         return [row_of(_schema(source))]
@@ -125,6 +119,16 @@ class Arrow(Format):
         schema = joined_schema(table.schema, pa.schema([]), metadata)
         with ipc.new_file(sink, schema) as writer:
             writer.write_table(table.cast(schema).unify_dictionaries())
+
+    def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
+        return "values", different_values(new, old, _all_columns, added)
+
+
+def _all_columns(source: Input) -> pl.DataFrame:
+    """The whole file, even if several columns have one name."""
+    with _opened(source) as reader:
+        table = reader.read_all()
+        return frame_of(table.rename_columns(once_each(table.schema.names)))
 
 
 # --- the file and the stream form ----------------------------------------------------------------------------

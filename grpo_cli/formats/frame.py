@@ -11,7 +11,7 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import InMemory, Input
-from grpo_cli.formats.interface import Index, Reader, Scanned
+from grpo_cli.formats.interface import Index, Reader, Scanned, place_of_row
 from grpo_cli.values.cells import Excerpt, Field, field_of, typed
 from grpo_cli.values.paths import Absent, absent, refuse_doubled
 
@@ -33,7 +33,6 @@ class FrameReader(Reader):
     name: str = field(default="a frame", kw_only=True)
 
     record = "rollout"
-    typed_cells = True
 
     def columns(self, source: Input) -> list[str]:
         """The frame's columns."""
@@ -51,7 +50,7 @@ class FrameReader(Reader):
         for wanted in fields:
             if wanted.kind == "number" and isinstance(columns[wanted.name].dtype, (pl.List, pl.Array)):
                 raise DataError(f"{wanted.name} has lists, but a frame needs one number per row", EXPLODE)
-        place = partial(self.place, source)
+        place = partial(place_of_row, source)
         return Scanned(pl.DataFrame([typed(wanted, columns[wanted.name], place) for wanted in fields]))
 
     def rows(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO, ClassVar, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import polars as pl
@@ -61,6 +61,11 @@ class Scanned:
         return replace(self, frame=frame, late_names=self.late_names.union(*(scan.late_names for scan in others)))
 
 
+def place_of_row(source: Input, row: int) -> str:
+    """A row (0 is the first) in messages about files without lines."""
+    return f"{source.name} row {row + 1}"
+
+
 @dataclass(frozen=True)
 class Reader(ABC):
     """What reads columns from a source. Row i of everything that it reads is rollout i of the source.
@@ -70,8 +75,6 @@ class Reader(ABC):
 
     name: str  # its name in messages
     strict: bool = field(default=False, kw_only=True)  # a text that is not UTF-8 is an error, not escaped
-
-    typed_cells: ClassVar[bool] = False  # `rows` as values have types; otherwise texts of JSON say more
 
     @property
     @abstractmethod
@@ -102,11 +105,7 @@ class Reader(ABC):
 
     def places(self, source: Input, rows: Sequence[int]) -> list[str]:
         """Rows (0 is the first) in messages."""
-        return [f"{source.name} row {row + 1}" for row in rows]
-
-    def place(self, source: Input, row: int) -> str:
-        """A row in messages."""
-        return self.places(source, [row])[0]
+        return [place_of_row(source, row) for row in rows]
 
     def row_count(self, source: Input) -> int | None:
         """The number of rows of the file; None if that takes a scan."""
@@ -122,10 +121,6 @@ class Reader(ABC):
 
         Together the frames have all rows; each is small enough for memory.
         """
-
-    def lists(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
-        """`rows` of columns that should be lists of numbers: as lists, or as JSON texts where the file has no lists."""
-        return self.rows(source, wanted._replace(as_json=not self.typed_cells))
 
     def rows_perhaps_with(
         self, source: Input, wanted: Excerpt, word: bytes
@@ -203,31 +198,9 @@ class Format(Reader):
         """Whether both are the same file format, whatever the layout of their records."""
         return self.name == other.name
 
+    @abstractmethod
     def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
         """How `new` without the added columns was compared with `old`, and the first difference, if any."""
-        return "values", self._different_values(new, old, added)
-
-    def read_to_compare(self, source: Input) -> pl.DataFrame:
-        """The whole file, even if several columns have one name."""
-        return self.read(source)
-
-    def _different_values(self, new: Input, old: Input, added: Collection[str]) -> str | None:
-        was = self.read_to_compare(old)
-        now = self.read_to_compare(new)
-        if len(was) != len(now):
-            raise DataError(f"{new.name}: {len(now)} rows, {old.name} has {len(was)}")
-        for name in was.columns:
-            if name in added:
-                continue
-            if name not in now.columns:
-                return f"{new.name}: the column {name} is gone"
-            if was[name].dtype != now[name].dtype:
-                return f"{new.name}: {name} is {now[name].dtype}, and {was[name].dtype} in {old.name}"
-            differs = was[name].alias("").ne_missing(now[name])
-            if differs.any():
-                return f"{new.name} row {(differs.arg_max() or 0) + 1}: {name} differs from {old.name}"
-        more = [name for name in now.columns if name not in was.columns and name not in added]
-        return f"{new.name}: the column {more[0]} is new" if more else None
 
 
 # --- what only some formats can, asked for by `isinstance` -------------------------------------------------------

@@ -20,6 +20,7 @@ from grpo_cli.formats.blocks import BOM
 if TYPE_CHECKING:
     from grpo_cli.formats.interface import Format, Reader
     from grpo_cli.formats.json_document.document import Documents
+    from grpo_cli.formats.json_document.lists import Lists
     from grpo_cli.formats.jsonl.format import Jsonl
 
 
@@ -165,7 +166,7 @@ def nested(known: Reader, path: str) -> Documents:
     return Documents(known.name, path, lined=True)
 
 
-def listed(known: Reader, items: tuple[str, ...], *, keys_too: bool, keys: Collection[str] = ()) -> Format:
+def listed(known: Reader, items: tuple[str, ...], *, keys_too: bool, keys: Collection[str] = ()) -> Lists:
     """Records of the known format with lists of rollouts; `items` are the columns of rewards, `keys` those of the key."""
     from grpo_cli.formats.json_document.lists import Lists
 

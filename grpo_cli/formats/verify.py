@@ -1,4 +1,4 @@
-"""Compare a text file with the file it was made from, record by record.
+"""Compare a file with the file it was made from: its text record by record, or its columns value by value.
 
 Nothing here calls the code that writes such files, so that a bug in the writer cannot hide itself.
 """
@@ -6,11 +6,14 @@ Nothing here calls the code that writes such files, so that a bug in the writer 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
+import polars as pl
+
 from grpo_cli.errors import DataError
+from grpo_cli.files.inputs import Input
 from grpo_cli.values.json_text import spans_of
 
 _BEFORE_VALUE = re.compile(r'[ \t\r\n]*(,?[ \t\r\n]*"(?:[^"\\]|\\.)*"[ \t\r\n]*:)[ \t\r\n]*', re.DOTALL)
@@ -36,6 +39,28 @@ class Record(NamedTuple):
 def once_each(names: Sequence[str]) -> list[str]:
     """The names without duplicates: the first column with a name owns it, the others get their number."""
     return [f"{name} ({at + 1})" if name in names[:at] else name for at, name in enumerate(names)]
+
+
+def different_values(
+    new: Input, old: Input, read: Callable[[Input], pl.DataFrame], added: Collection[str]
+) -> str | None:
+    """The first difference between the values of a file without the added columns and those of another; None without one."""
+    was = read(old)
+    now = read(new)
+    if len(was) != len(now):
+        raise DataError(f"{new.name}: {len(now)} rows, {old.name} has {len(was)}")
+    for name in was.columns:
+        if name in added:
+            continue
+        if name not in now.columns:
+            return f"{new.name}: the column {name} is gone"
+        if was[name].dtype != now[name].dtype:
+            return f"{new.name}: {name} is {now[name].dtype}, and {was[name].dtype} in {old.name}"
+        differs = was[name].alias("").ne_missing(now[name])
+        if differs.any():
+            return f"{new.name} row {(differs.arg_max() or 0) + 1}: {name} differs from {old.name}"
+    more = [name for name in now.columns if name not in was.columns and name not in added]
+    return f"{new.name}: the column {more[0]} is new" if more else None
 
 
 def json_record(place: str, text: str) -> Record:

@@ -164,8 +164,8 @@ class Table:
 
     def lists(self, wanted: Excerpt) -> Iterator[pl.DataFrame]:
         """The wanted cells as lists of numbers, or as JSON texts where the file has no lists."""
-        inside = wanted._replace(columns=[name.removeprefix(self.prefix) for name in wanted.columns])
-        frames = self.format.lists(self.source, inside)
+        inside = wanted._replace(columns=[name.removeprefix(self.prefix) for name in wanted.columns], lists=True)
+        frames = self.format.rows(self.source, inside)
         for frame in self._every(frames, len(wanted.numbers)):
             frame.columns = [*wanted.columns]
             yield frame

@@ -34,12 +34,16 @@ class Field:
 
 
 class Excerpt(NamedTuple):
-    """Some columns of single rows in ascending order, as JSON texts or as values; `index` says where the rows of the file are."""
+    """Some columns of single rows in ascending order, as JSON texts or as values; `index` says where the rows of the file are.
+
+    `lists`: the values are lists of numbers, where a format may as well give the JSON texts.
+    """
 
     index: Any
     numbers: np.ndarray
     columns: Sequence[str]
     as_json: bool = False
+    lists: bool = False
 
 
 def typed(field: Field, series: pl.Series, place: Place) -> pl.Series:

@@ -72,7 +72,6 @@ class Delimited(Format):
 
     separator: ClassVar[bytes]
     record = "texts"
-    typed_cells = True
 
     # --- reading -----------------------------------------------------------------------------------------------
 

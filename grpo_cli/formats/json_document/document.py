@@ -21,7 +21,7 @@ from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.compression import unpacked
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.blocks import BOM, raw_lines
-from grpo_cli.formats.interface import ADD_LONG, Compared, Format, Index, Scanned, Weaving
+from grpo_cli.formats.interface import ADD_LONG, Compared, Format, Index, Scanned, Weaving, place_of_row
 from grpo_cli.formats.json_document import walk
 from grpo_cli.formats.json_document.walk import Rollout, Rollouts
 from grpo_cli.formats.jsonl.lines import is_blank
@@ -149,13 +149,16 @@ class Documents(Format):
         return cells.number_series(field, values, lambda row: self._place(source, row, lines))
 
     def _place(self, source: Input, row: int, lines: Sequence[int]) -> str:
-        return f"{source.name}:{lines[row]}" if self.lined else f"{source.name} row {row + 1}"
+        return f"{source.name}:{lines[row]}" if self.lined else place_of_row(source, row)
 
     def places(self, source: Input, rows: Sequence[int]) -> list[str]:
         if not self.lined:
             return super().places(source, rows)
         lines = [document.line for document in self.texts(source) for _ in document.rows]
         return [self._place(source, row, lines) for row in rows]
+
+    def _place_of(self, source: Input, row: int) -> str:
+        return self.places(source, [row])[0]
 
     def rows(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
         """Some columns of single rollouts; the JSON texts of their own fields are unchanged.
@@ -165,6 +168,7 @@ class Documents(Format):
         paths = [(name, _outline(self, source).far.get(name)) for name in wanted.columns]
         every = ((document, row) for document in self.texts(source) for row in document.rows)
         taken = frozenset(wanted.numbers.tolist())
+        as_json = wanted.as_json or wanted.lists
         last = int(wanted.numbers.max(initial=0))
         first = enumerate(islice(every, last + 1))
         chosen = ((at, document, row) for at, (document, row) in first if at in taken)
@@ -172,9 +176,9 @@ class Documents(Format):
             try:
                 found = list[list[Any]]()
                 for at, document, row in some:
-                    place = partial(self.place, source, at)
-                    found.append([_cell(document, row, *column, place, as_json=wanted.as_json) for column in paths])
-                yield cells.frame_of_rows(found, wanted.columns, as_json=wanted.as_json)
+                    place = partial(self._place_of, source, at)
+                    found.append([_cell(document, row, *column, place, as_json=as_json) for column in paths])
+                yield cells.frame_of_rows(found, wanted.columns, as_json=as_json)
             except ValueError as error:
                 wrong = "not UTF-8" if isinstance(error, UnicodeEncodeError) else error
                 raise DataError(f"{source.name}: {wrong}") from None
@@ -197,7 +201,7 @@ class Documents(Format):
         def texts(document: _Text, kept: Iterable[int]) -> Iterator[str]:
             for at in kept:
                 if weaving.replace:
-                    refuse_doubled(document.rows[at].value, names, partial(self.place, source, row + at))
+                    refuse_doubled(document.rows[at].value, names, partial(self._place_of, source, row + at))
                 text = document.text[document.rows[at].start : document.rows[at].end]
                 values = next(cells, None)  # None: the count below refuses it
                 yield text if values is None else walk.put(text, names, values, replace=weaving.replace)
@@ -220,7 +224,7 @@ class Documents(Format):
         """A row per rollout with its fields and those of the objects around it, except lists."""
         rows = [row for document in self.texts(source) for row in document.rows]
         nearest = _nearest(rows)
-        found = [self._flat(row, nearest, partial(self.place, source, at)) for at, row in enumerate(rows)]
+        found = [self._flat(row, nearest, partial(self._place_of, source, at)) for at, row in enumerate(rows)]
         names = dict.fromkeys(name for row in found for name in row)
         refuse_broken_names(names, source.name)
         yield pl.DataFrame({name: series_of(name, [row.get(name) for row in found]) for name in names})

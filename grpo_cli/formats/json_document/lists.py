@@ -123,7 +123,9 @@ class Lists(InRecords):
         if wrong.any():
             at = int(np.argmax(wrong))
             has = f"{name} has {here[at]} values, {' or '.join(self.items)} {most[at]}"
-            raise DataError(f"{self.base.place(source, at)}: {has}", "all lists of a record must have the same length")
+            raise DataError(
+                f"{self.base.places(source, [at])[0]}: {has}", "all lists of a record must have the same length"
+            )
 
     def _numbers(self, source: Input, name: str, column: pl.Series, sizes: Ints) -> pl.Series:
         self._refuse_otherlengths(source, name, lengths(column), sizes, column)
@@ -167,6 +169,7 @@ class Lists(InRecords):
         """
         known = self._known(source, wanted.index)
         sizes = known.sizes
+        as_json = wanted.as_json or wanted.lists
         apart = self.of_rollouts(source, known, wanted.columns)
         ends = np.cumsum(sizes)
         record_of = np.searchsorted(ends, wanted.numbers, side="right")
@@ -185,8 +188,8 @@ class Lists(InRecords):
                     size = int(sizes[record])
                     record_cells.append(_items(text, size) if name in apart else [text] * size)
                 each = [record_cells[record][k] for record, k in zip(at, inside[first:last].tolist(), strict=True)]
-                found.append(each if wanted.as_json else [None if text is None else json.loads(text) for text in each])
-            yield cells.frame_of_rows(list(zip(*found, strict=True)), wanted.columns, as_json=wanted.as_json)
+                found.append(each if as_json else [None if text is None else json.loads(text) for text in each])
+            yield cells.frame_of_rows(list(zip(*found, strict=True)), wanted.columns, as_json=as_json)
 
     def of_rollouts(self, source: Input, index: _Facts, columns: Sequence[str]) -> set[str]:
         fits: dict[str, list[bool]] = {name: [] for name in columns}

@@ -153,6 +153,8 @@ class Jsonl(Format):
 
     def rows(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
         """Some columns from the lines of these rows; JSON texts are unchanged, byte for byte."""
+        if wanted.lists:
+            return self._lists(source, wanted)
         lines = zip(wanted.numbers.tolist(), lines_of(source, wanted.index, wanted.numbers), strict=False)
         return self._frames(source, lines, wanted.columns, as_json=wanted.as_json)
 
@@ -171,7 +173,7 @@ class Jsonl(Format):
                     found.append(_values(value, columns))
             except (DataError, ValueError) as error:
                 wrong = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-                raise DataError(f"{self.place(source, row)}: {wrong}") from None
+                raise DataError(f"{self.places(source, [row])[0]}: {wrong}") from None
             size += len(line)
             if size >= SIZE:
                 yield cells.frame_of_rows(found, columns, as_json=as_json)
@@ -180,7 +182,7 @@ class Jsonl(Format):
         if found:
             yield cells.frame_of_rows(found, columns, as_json=as_json)
 
-    def lists(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
+    def _lists(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
         """Lists of numbers as polars reads them, block by block; the values of a block that it refuses."""
         columns = wanted.columns
         reader = Reader(tuple(Field(name, "lists") for name in columns))

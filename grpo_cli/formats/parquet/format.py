@@ -27,10 +27,11 @@ from grpo_cli.formats.columnar import (
     steps,
     table_of,
 )
-from grpo_cli.formats.interface import Compared, Format, Index, Scanned, Weaving
+from grpo_cli.formats.interface import Compared, Format, Index, Scanned, Weaving, place_of_row
 from grpo_cli.formats.parquet import footer, pages, rewrite, splice
 from grpo_cli.formats.parquet.footer import Unspliceable
 from grpo_cli.formats.parquet.verify import first_difference, spliced_after
+from grpo_cli.formats.verify import different_values
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Excerpt, Field
 from grpo_cli.values.paths import refuse_doubled
@@ -100,7 +101,7 @@ class Parquet(Format):
         with _opened(source) as handle:
             ways = steps(source, [field.name for field in fields], _head(source)[0])
             frame = _top_columns(source, handle, list(dict.fromkeys(way[0] for way in ways.values())))
-        place = partial(self.place, source)
+        place = partial(place_of_row, source)
         columns = {field.name: cells.typed(field, reach(frame, ways[field.name]), place) for field in fields}
         return Scanned(pl.DataFrame(columns))
 
@@ -118,21 +119,17 @@ class Parquet(Format):
         return _head(source)[1]
 
     def rows(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
-        """Some columns of single rows: few rows by slices of the file, otherwise from their row groups."""
-        return self._fetched(source, wanted, _SLICED)
+        """Some columns of single rows: few rows by slices of the file, otherwise from their row groups.
 
-    def lists(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
-        """Lists from their row groups, some megabytes at a time: a slice of a few rows may have many."""
-        return self._fetched(source, wanted, 0)
-
-    def _fetched(self, source: Input, wanted: Excerpt, few: int) -> Iterator[pl.DataFrame]:
+        Lists come from their row groups, some megabytes at a time: a slice of a few rows may have many.
+        """
         with _opened(source) as handle:
             # The buffer keeps pyarrow from reading a whole column chunk for its first pages.
             file = pq.ParquetFile(handle, buffer_size=_BUFFER, pre_buffer=False)
             ways = steps(source, wanted.columns, _head(source)[0])
             tops = list(dict.fromkeys(way[0] for way in ways.values()))
             sliced = None
-            if source.is_local and len(wanted.numbers) <= few:
+            if source.is_local and not wanted.lists and len(wanted.numbers) <= _SLICED:
                 source.check()
                 _check_pages(source, tuple(tops))
                 with suppress(*_REFUSED):
@@ -191,7 +188,7 @@ class Parquet(Format):
         """Compare all bytes before the old footer; of a file that was re-encoded, the values."""
         length = spliced_after(old, new, added)
         if length is None:
-            return super().compared(new, old, added)
+            return "values", different_values(new, old, self.read, added)
         at = first_difference(old, new, length)
         if at is not None:
             return "bytes", f"{new.name}: the byte at offset {at:,} differs from {old.name}"
