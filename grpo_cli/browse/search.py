@@ -47,10 +47,9 @@ class Search:
                 first = int(narrow.ends[file]) - narrow.lengths[file]
                 inside = places[start:end] - first
                 rows = self._rows[start:end]
-                excerpt = Excerpt(narrow.scans[file].index, inside, columns.names)
+                excerpt = Excerpt(narrow.scans[file].index, inside, columns.names, as_json=True)
                 table.source.check()
-                parts = table.format.rows_perhaps_with(table.source, excerpt, self._word.encode())
-                for passed, numbers, frame in parts:
+                for passed, numbers, frame in table.rows_perhaps_with(excerpt, self._word.encode()):
                     if not self.going:
                         return
                     perhaps = rows[np.searchsorted(inside, numbers)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import BinaryIO
 
 import numpy as np
@@ -10,7 +11,7 @@ import polars as pl
 
 from grpo_cli.errors import InputChanged
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats.interface import Format, Index, InRecords, TypesDiffer, Weaving
+from grpo_cli.formats.interface import Format, Index, InLines, InRecords, TypesDiffer, Weaving
 from grpo_cli.values.token_lists import portions, with_lists
 
 
@@ -37,9 +38,11 @@ def convert(
             write(iter([source_format.long(source)]))
             return
         weaving = source_format.records(source, index, weaving)
-    if sink.readable():  # a file on disk can be started again; a pipe or a compressed file cannot
+    if (
+        isinstance(source_format, InLines) and sink.readable()
+    ):  # a file on disk can be started again; a pipe or a compressed file cannot
         try:
-            write(source_format.parts_like_first(source))
+            write(replace(source_format, like_first=True).parts(source))
         except TypesDiffer:
             sink.seek(0)
             sink.truncate()

@@ -27,7 +27,7 @@ class FrameReader(Reader):
 
     names: Sequence[str]
     take: Callable[[list[str], int | None], pl.DataFrame]  # some columns, of all rows or only of the first
-    in_memory: Sequence[str] = ()  # text columns that need not be computed
+    in_memory: Sequence[str] = ()  # text columns that need not be computed, as those of a lazy frame
     types: Mapping[str, pl.DataType] = field(default_factory=dict)  # of the columns, as far as known without reading
 
     name: str = field(default="a frame", kw_only=True)
@@ -62,12 +62,9 @@ class FrameReader(Reader):
             frame = cells_of(frame, {name: [name] for name in wanted.columns}, source, as_json=True)
         yield frame
 
-    def text_columns(self, source: Input) -> Sequence[str]:
-        """The text columns in memory: those of a lazy frame would have to be computed."""
-        return self.in_memory
-
-    def untyped(self, source: Input) -> Collection[str]:
-        """The columns of Python objects, whose type is not known."""
+    @property
+    def untyped(self) -> Collection[str]:
+        """The columns of Python objects, whose type is not known, so that they may not be readable."""
         return [name for name in self.names if self.types.get(name, pl.Object) == pl.Object]
 
     def cheap_rows(self, source: Input, index: Index, height: int) -> range:

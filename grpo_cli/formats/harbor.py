@@ -23,7 +23,7 @@ from grpo_cli.files.inputs import InMemory, Input, spooled
 from grpo_cli.files.named import content, inside
 from grpo_cli.files.trials import RESULT, trials_of
 from grpo_cli.formats.blocks import raw_lines
-from grpo_cli.formats.interface import Format, Index, Scanned, Weaving
+from grpo_cli.formats.interface import Index, Scanned, Weaving
 from grpo_cli.formats.jsonl.format import Jsonl, lines_of
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Excerpt, Field
@@ -96,11 +96,8 @@ class Trials(Jsonl):
         return super().sample(_held(source, islice(raw_lines(source), _SAMPLE)))
 
     def parts(self, source: Input) -> Iterator[pl.DataFrame]:
-        """The whole table as typed columns."""
-        return super().parts(_whole(source))
-
-    parts_like_first = Format.parts_like_first
-    rows_perhaps_with = Format.rows_perhaps_with  # the lines do not have the words of the conversations
+        """The whole table, in types that fit all its values: a second attempt would read all conversations again."""
+        return Jsonl.parts(replace(self, like_first=False), _whole(source))
 
     def cheap_rows(self, source: Input, index: Index, height: int) -> range:
         """The first rows: each has a file of its own."""
@@ -117,7 +114,7 @@ class Trials(Jsonl):
                 _TEXTS
             ]:  # for `export`: skips making a line only to parse it again
                 texts = [[json.dumps(said) if said else None] for _, said in _conversations(source, some)]
-                yield cells.frame_of_rows(texts, wanted.columns, as_json=True)
+                yield cells.frame_of_rows(texts, wanted)
                 continue
             yield from super().rows(_held(source, some), wanted._replace(index=None, numbers=np.arange(len(some))))
 

@@ -70,11 +70,10 @@ def place_of_row(source: Input, row: int) -> str:
 class Reader(ABC):
     """What reads columns from a source. Row i of everything that it reads is rollout i of the source.
 
-    Each has the abstract methods; the defaults of the others fit formats of plain rows.
+    The abstract methods are all that it needs; the defaults of the others fit formats of plain rows.
     """
 
     name: str  # its name in messages
-    strict: bool = field(default=False, kw_only=True)  # a text that is not UTF-8 is an error, not escaped
 
     @property
     @abstractmethod
@@ -99,6 +98,15 @@ class Reader(ABC):
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
         """The first few rows as Python values, or one made-up row of the same types: it shows the schema of the file."""
 
+    @abstractmethod
+    def rows(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
+        """The wanted cells; null if a row lacks the column.
+
+        Together the frames have all rows; each is small enough for memory.
+        """
+
+    # --- what it may know beyond that ----------------------------------------------------------------------------
+
     def outer_columns(self, source: Input) -> frozenset[str]:
         """Those of `columns` in objects around the rollouts, where new columns never go."""
         return frozenset()
@@ -111,78 +119,18 @@ class Reader(ABC):
         """The number of rows of the file; None if that takes a scan."""
         return None
 
-    def sections(self, source: Input, size: int) -> Sequence[tuple[int, int]]:
-        """Start and end of sections of about `size` bytes that can be read separately."""
-        return [(0, source.pin.size)]
-
-    @abstractmethod
-    def rows(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
-        """The wanted cells; null if a row lacks the column.
-
-        Together the frames have all rows; each is small enough for memory.
-        """
-
-    def rows_perhaps_with(
-        self, source: Input, wanted: Excerpt, word: bytes
-    ) -> Iterator[tuple[int, np.ndarray, pl.DataFrame]]:
-        """`rows` as JSON texts, perhaps without rows that lack an ASCII word in any case and any escaping.
-
-        Part by part: how many of the rows have been searched so far, the rows in the part, and their texts.
-        """
-        passed = 0
-        for frame in self.rows(source, wanted._replace(as_json=True)):
-            part = wanted.numbers[passed : passed + len(frame)]
-            passed += len(frame)
-            yield passed, part, frame
-
-    def text_columns(self, source: Input) -> Sequence[str]:
-        """Columns with texts whose first rows cost little to read; those inside objects come last."""
-        texts: dict[str, None] = {}
-        inside: dict[str, None] = {}
-        for record in self.sample(source):
-            for name, value in record.items():
-                fields = value.items() if isinstance(value, dict) else ()
-                inside |= {f"{name}.{part}": None for part, inner in fields if isinstance(inner, str)}
-                texts |= {name: None} if isinstance(value, str) else {}
-        in_order = [name for name in self.columns(source) if name in texts]
-        return [*in_order, *inside]
-
-    def untyped(self, source: Input) -> Collection[str]:
-        """Columns whose values may be of several types, so that they may not be readable."""
-        return ()
-
     def cheap_rows(self, source: Input, index: Index, height: int) -> np.ndarray | range:
         """The rows, of all `height` rows, that `rows` returns without reading much of the file, in ascending order."""
         return range(0)
-
-    def joined_index(self, parts: Sequence[Index]) -> Index:  # - only formats that have sections make one
-        """The index of the whole file, from the indexes of its sections."""
-        return None
-
-    def without_broken(self, source: Input) -> Input:
-        """The input without the lines that cannot be read."""
-        return source
 
 
 @dataclass(frozen=True)
 class Format(Reader):
     """A file format: it also reads whole files, inserts columns into them, and writes new ones."""
 
-    # --- whole files -------------------------------------------------------------------------------------------
-
     @abstractmethod
     def parts(self, source: Input) -> Iterator[pl.DataFrame]:
         """The whole file, one row per record, for another format: in one frame, or several if it can."""
-
-    def read(self, source: Input) -> pl.DataFrame:
-        """The whole file in one frame."""
-        return pl.concat(list(self.parts(source)))
-
-    def parts_like_first(self, source: Input) -> Iterator[pl.DataFrame]:
-        """`parts`, perhaps with the column types of the first part: TypesDiffer if these do not fit all values."""
-        return self.parts(source)
-
-    # --- writing -----------------------------------------------------------------------------------------------
 
     @abstractmethod
     def weave(self, source: Input, index: Index, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
@@ -192,25 +140,57 @@ class Format(Reader):
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
         """Write a new file from frames with the same columns; formats without metadata leave it out."""
 
-    # --- comparing ---------------------------------------------------------------------------------------------
+    @abstractmethod
+    def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
+        """How `new` without the added columns was compared with `old`, and the first difference, if any."""
+
+    def read(self, source: Input) -> pl.DataFrame:
+        """The whole file in one frame."""
+        return pl.concat(list(self.parts(source)))
 
     def same_as(self, other: Format) -> bool:
         """Whether both are the same file format, whatever the layout of their records."""
         return self.name == other.name
 
-    @abstractmethod
-    def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
-        """How `new` without the added columns was compared with `old`, and the first difference, if any."""
-
 
 # --- what only some formats can, asked for by `isinstance` -------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class InCells(Format):
+    """A format of texts in cells."""
+
+    strict: bool = False  # a text that is not UTF-8 is an error, not escaped
+
+    record = "texts"
+
+
+@dataclass(frozen=True)
+class InLines(Format):
+    """A format whose rows are lines, which can be read apart from each other."""
+
+    like_first: bool = False  # `parts` have the types of the first part: TypesDiffer if these do not fit all values
+
+    @abstractmethod
+    def sections(self, source: Input, size: int) -> Sequence[tuple[int, int]]:
+        """Start and end of sections of about `size` bytes; their indexes are lists, and together that of the file."""
+
+    @abstractmethod
+    def without_broken(self, source: Input) -> Input:
+        """The input without the lines that cannot be read."""
+
+    @abstractmethod
+    def rows_perhaps_with(
+        self, source: Input, wanted: Excerpt, word: bytes
+    ) -> Iterator[tuple[int, np.ndarray, pl.DataFrame]]:
+        """`rows` without some of those that lack the word, as `Table.rows_perhaps_with` gives them."""
 
 
 class InRecords(Format):
     """A format of records with several rollouts each: a row of `parts` is a record."""
 
     @abstractmethod
-    def of_rollouts(self, source: Input, index: Any, columns: Sequence[str]) -> Collection[str]:
+    def of_rollouts(self, source: Input, index: Index, columns: Sequence[str]) -> Collection[str]:
         """The columns among these that have a value for each rollout, not for its whole record."""
 
     @abstractmethod

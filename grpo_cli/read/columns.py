@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import polars as pl
@@ -207,7 +208,7 @@ class ReadColumns:
                 continue
             column = joined_keys(wanted.name, found)
             columns.append(column if wanted.kind == "key" else column.rechunk())
-        index = table.format.joined_index([part.index for part in parts])
+        index = list(chain.from_iterable(part.index for part in parts))
         late_names = frozenset[str]().union(*(part.late_names for part in parts))
         empty = sum(part.empty for part in parts)
         return Scanned(pl.DataFrame(columns), index, late_names, empty)

@@ -16,6 +16,7 @@ from grpo_cli.files.kept import note_standard_input
 from grpo_cli.files.stores import Stored, find, is_url
 from grpo_cli.files.trials import RESULT, in_store, unfinished
 from grpo_cli.formats import registry
+from grpo_cli.formats.interface import InLines
 from grpo_cli.read.recognise import recognise
 from grpo_cli.read.tables import Binding, FileTable, OverTables
 from grpo_cli.schemas.table import schemas
@@ -130,7 +131,7 @@ def open_tables(
     for given in inputs:
         source = registry.as_text(replace(given, max_line=binding.max_line), deferred=True)
         known = registry.of(source)
-        if binding.skip_broken:
+        if binding.skip_broken and isinstance(known, InLines):
             source = known.without_broken(source)
         tables.append(FileTable(source, known))
     return recognise(tables, binding, over)

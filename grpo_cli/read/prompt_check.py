@@ -20,6 +20,7 @@ import numpy as np
 
 from grpo_cli.engine.moments import Index
 from grpo_cli.errors import DataError
+from grpo_cli.formats.frame import FrameReader
 from grpo_cli.read.group_keys import Coded
 from grpo_cli.read.known_names import CONVERSATIONS, NO_PROMPT, PROMPT_TEXTS
 from grpo_cli.read.tables import Located, Table, size_of
@@ -267,8 +268,22 @@ def prompts_by_name(names: Sequence[str], group: Sequence[str]) -> tuple[str, ..
 
 def other_texts(table: Table, taken: Collection[str]) -> tuple[str, ...]:
     """Text columns that may be prompts under another name, by their first rows."""
-    texts = table.format.text_columns(table.source)
+    known = table.format
+    texts = known.in_memory if isinstance(known, FrameReader) else _text_columns(table)
     return tuple(name for name in texts if name not in taken and _may_be_prompt(name))[:COLUMNS]
+
+
+def _text_columns(table: Table) -> Sequence[str]:
+    """Columns with texts in the first rows; those inside objects come last."""
+    texts: dict[str, None] = {}
+    inside: dict[str, None] = {}
+    for record in table.sample().records:
+        for name, value in record.items():
+            fields = value.items() if isinstance(value, dict) else ()
+            inside |= {f"{name}.{part}": None for part, inner in fields if isinstance(inner, str)}
+            texts |= {name: None} if isinstance(value, str) else {}
+    in_order = [name for name in table.columns() if name in texts]
+    return [*in_order, *inside]
 
 
 def _may_be_prompt(name: str) -> bool:

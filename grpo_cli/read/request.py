@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import UsageError
+from grpo_cli.formats.frame import FrameReader
 from grpo_cli.read.known_names import (
     GROUP_TIERS,
     IDS_OF_TURNS,
@@ -243,7 +244,7 @@ def _for_checks(layout: Layout, rule: Rule, roles: Mapping[str, str], *, warn: b
     ids = [name for name in ROW_IDS if by_text and name in names]
     is_open = schema is None and "rollout" not in roles and binding.rollouts != "none"
     others = {*names} - {*key, *rewards, *named}
-    readable = others - {name for table in layout.tables for name in table.format.untyped(table.source)}
+    readable = others.difference(*(one.format.untyped for one in layout.tables if isinstance(one.format, FrameReader)))
     turn = next((name for name in TURNS if is_open and name in readable), "")
     rollouts: list[str] = [name for name in ROLLOUT_IDS if is_open and name in others]
     rollouts += [name for name in IDS_OF_TURNS if turn and name in readable]

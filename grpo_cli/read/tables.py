@@ -17,7 +17,7 @@ from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan_parts import Counting, MaskedRows
 from grpo_cli.errors import DataError, GrpoError, InputChanged, UsageError
 from grpo_cli.files.inputs import MAX_LINE, Input
-from grpo_cli.formats.interface import Format, Reader, Scanned
+from grpo_cli.formats.interface import Format, InLines, Reader, Scanned
 from grpo_cli.read.known_names import STEPS
 from grpo_cli.schemas.sample import Sample
 from grpo_cli.schemas.table import LONG, Derived, Mark, Schema
@@ -170,8 +170,22 @@ class Table:
             frame.columns = [*wanted.columns]
             yield frame
 
+    def rows_perhaps_with(self, wanted: Excerpt, word: bytes) -> Iterator[tuple[int, Index, pl.DataFrame]]:
+        """The wanted cells, perhaps without rows that lack an ASCII word in any case and any escaping.
+
+        Part by part: how many of the rows have been searched so far, the rows in the part, and their cells.
+        """
+        if isinstance(self.format, InLines) and not self.source.deferred:  # lines that have the texts themselves
+            yield from self.format.rows_perhaps_with(self.source, wanted, word)
+            return
+        passed = 0
+        for frame in self.format.rows(self.source, wanted):
+            part = wanted.numbers[passed : passed + len(frame)]
+            passed += len(frame)
+            yield passed, part, frame
+
     def records(self, wanted: Excerpt) -> list[dict[str, Any]]:
-        """The same as a dictionary for each row, without the columns that the file lacks; derived values take a scan."""
+        """The wanted cells as a dictionary for each row, without the columns that the file lacks; derived values take a scan."""
         if not wanted.columns:
             return [{} for _ in wanted.numbers]
         try:

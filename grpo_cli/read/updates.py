@@ -13,6 +13,7 @@ import polars as pl
 
 from grpo_cli.files.inputs import Input, is_readable, natural
 from grpo_cli.formats import registry
+from grpo_cli.formats.interface import InLines
 from grpo_cli.read.tables import Table
 from grpo_cli.values.cells import Field, canonical
 from grpo_cli.values.paths import Absent
@@ -47,9 +48,10 @@ def updated(table: Table, name: str) -> pl.Series | None:
     newest = dict[str, float]()
     for file in updates_of(table):
         known = registry.of(source := Input.at(file))
-        good = known.without_broken(source)  # the last line may still be written
+        if isinstance(known, InLines):
+            source = known.without_broken(source)  # the last line may still be written
         with suppress(Absent):  # the updates of a trainer have no advantages
-            found = known.scan(good, [Field(key, "key"), Field(name, "number")]).frame
+            found = known.scan(source, [Field(key, "key"), Field(name, "number")]).frame
             found = found.filter(found[name].is_not_null())
             newest |= zip(canonical(found[key]), found[name], strict=True)
     if not newest:

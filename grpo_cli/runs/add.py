@@ -16,7 +16,7 @@ from grpo_cli.errors import DataError, InputChanged, NoRewards, UnknownName, Usa
 from grpo_cli.files.inputs import MAX_LINE, Input
 from grpo_cli.formats import registry
 from grpo_cli.formats.frame import FRAME, FrameReader
-from grpo_cli.formats.interface import Scanned, Weaving
+from grpo_cli.formats.interface import InCells, Scanned, Weaving
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import refuse_beside
@@ -201,7 +201,8 @@ def _read(job: Job) -> tuple[Table, pl.DataFrame]:
         return Table(FRAME, columns), columns.take(list(columns.names), None)
     source = registry.as_text(replace(_only(columns), max_line=job.max_line))
     kind = registry.of(source)
-    return FileTable(source, kind), replace(kind, strict=True).read(source)
+    strict = replace(kind, strict=True) if isinstance(kind, InCells) else kind
+    return FileTable(source, kind), strict.read(source)
 
 
 def _same_rows(table: FileTable, other: Table, frame: pl.DataFrame, *, checked: bool) -> Scanned:

@@ -20,7 +20,7 @@ import polars as pl
 from grpo_cli.errors import DataError, Written
 from grpo_cli.files.atomic import folders_synced
 from grpo_cli.files.inputs import Section
-from grpo_cli.formats.interface import Scanned
+from grpo_cli.formats.interface import InLines, Scanned
 from grpo_cli.read.columns import ReadColumns
 from grpo_cli.read.tables import FileTable, Found, Table
 from grpo_cli.runs.ray_cluster import Cluster, connected
@@ -149,8 +149,9 @@ def _pieces(table: Table, least: int, work: Callable[[Table], Any]) -> list[Tabl
     """What tasks read of a table: the file, or sections of a large one; nothing if only this process has it."""
     if _is_own(table):
         return []
-    if isinstance(work, ReadColumns) and _rows_of(table) > least:
-        cuts = table.format.sections(table.source, least * _BYTES)
+    known = table.format
+    if isinstance(work, ReadColumns) and isinstance(known, InLines) and _rows_of(table) > least:
+        cuts = known.sections(table.source, least * _BYTES)
         if len(cuts) > 1:
             return [table.of_source(Section.between(table.source, *cut)) for cut in cuts]
     return [table]

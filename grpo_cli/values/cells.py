@@ -493,8 +493,8 @@ def _as_texts(series: pl.Series, is_text: Callable[[pl.DataType], bool]) -> pl.S
     return texts
 
 
-def frame_of_rows(rows: Sequence[Sequence[Any]], names: Sequence[str], *, as_json: bool) -> pl.DataFrame:
+def frame_of_rows(rows: Sequence[Sequence[Any]], wanted: Excerpt) -> pl.DataFrame:
     """Rows of JSON texts, or of values of any kind, as a frame. From a list, polars would rename a column without a name."""
-    dtype = pl.String() if as_json else pl.Object()
-    columns = zip(names, zip(*rows, strict=True), strict=True)
+    dtype = pl.String() if wanted.as_json else pl.Object()
+    columns = zip(wanted.columns, zip(*rows, strict=True), strict=True)
     return pl.DataFrame({name: pl.Series(values, dtype=dtype) for name, values in columns})

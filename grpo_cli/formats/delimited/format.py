@@ -27,7 +27,7 @@ from grpo_cli.formats.delimited.positions import (
     stops_of,
     text_of,
 )
-from grpo_cli.formats.interface import Compared, Format, Index, Scanned, Weaving
+from grpo_cli.formats.interface import Compared, InCells, Index, Scanned, Weaving
 from grpo_cli.formats.verify import Cell, Record, first_difference, once_each
 from grpo_cli.formats.weave_text import refuse_height, weave_blocks
 from grpo_cli.parallel import ahead
@@ -65,13 +65,12 @@ class _ReadBlock(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Delimited(Format):
+class Delimited(InCells):
     """Text with a record per line, or over several lines in a quoted cell, and a separator between cells."""
 
     block_size: int = SIZE  # bytes that are read at a time
 
     separator: ClassVar[bytes]
-    record = "texts"
 
     # --- reading -----------------------------------------------------------------------------------------------
 

@@ -168,7 +168,8 @@ class Documents(Format):
         paths = [(name, _outline(self, source).far.get(name)) for name in wanted.columns]
         every = ((document, row) for document in self.texts(source) for row in document.rows)
         taken = frozenset(wanted.numbers.tolist())
-        as_json = wanted.as_json or wanted.lists
+        if wanted.lists:
+            wanted = wanted._replace(as_json=True)
         last = int(wanted.numbers.max(initial=0))
         first = enumerate(islice(every, last + 1))
         chosen = ((at, document, row) for at, (document, row) in first if at in taken)
@@ -177,8 +178,8 @@ class Documents(Format):
                 found = list[list[Any]]()
                 for at, document, row in some:
                     place = partial(self._place_of, source, at)
-                    found.append([_cell(document, row, *column, place, as_json=as_json) for column in paths])
-                yield cells.frame_of_rows(found, wanted.columns, as_json=as_json)
+                    found.append([_cell(document, row, *column, place, as_json=wanted.as_json) for column in paths])
+                yield cells.frame_of_rows(found, wanted)
             except ValueError as error:
                 wrong = "not UTF-8" if isinstance(error, UnicodeEncodeError) else error
                 raise DataError(f"{source.name}: {wrong}") from None

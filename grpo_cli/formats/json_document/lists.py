@@ -169,7 +169,8 @@ class Lists(InRecords):
         """
         known = self._known(source, wanted.index)
         sizes = known.sizes
-        as_json = wanted.as_json or wanted.lists
+        if wanted.lists:
+            wanted = wanted._replace(as_json=True)
         apart = self.of_rollouts(source, known, wanted.columns)
         ends = np.cumsum(sizes)
         record_of = np.searchsorted(ends, wanted.numbers, side="right")
@@ -188,8 +189,8 @@ class Lists(InRecords):
                     size = int(sizes[record])
                     record_cells.append(_items(text, size) if name in apart else [text] * size)
                 each = [record_cells[record][k] for record, k in zip(at, inside[first:last].tolist(), strict=True)]
-                found.append(each if as_json else [None if text is None else json.loads(text) for text in each])
-            yield cells.frame_of_rows(list(zip(*found, strict=True)), wanted.columns, as_json=as_json)
+                found.append(each if wanted.as_json else [None if text is None else json.loads(text) for text in each])
+            yield cells.frame_of_rows(list(zip(*found, strict=True)), wanted)
 
     def of_rollouts(self, source: Input, index: _Facts, columns: Sequence[str]) -> set[str]:
         fits: dict[str, list[bool]] = {name: [] for name in columns}

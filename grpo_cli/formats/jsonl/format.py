@@ -19,7 +19,7 @@ from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.compression import is_packed
 from grpo_cli.files.inputs import Input, spooled
 from grpo_cli.formats.blocks import SIZE, Block, BlockRows, blocks, end_of_line, raw_lines, wide
-from grpo_cli.formats.interface import Compared, Format, Scanned, Weaving
+from grpo_cli.formats.interface import Compared, InLines, Scanned, Weaving
 from grpo_cli.formats.jsonl.lines import (
     Known,
     blocks_with_rows,
@@ -51,7 +51,7 @@ _FIRST = 128  # rows at the beginning of a compressed file that are cheap to rea
 
 
 @dataclass(frozen=True)
-class Jsonl(Format):
+class Jsonl(InLines):
     """JSON lines, read and copied in blocks of lines."""
 
     inner_texts: bool = False  # in typed columns, only fields without a common type become text, not their whole column
@@ -127,16 +127,10 @@ class Jsonl(Format):
 
     def parts(self, source: Input) -> Iterator[pl.DataFrame]:
         """The whole file as typed columns, block by block; values without a common type stay JSON text."""
-        return self._typed(source, like_first=False)
-
-    def parts_like_first(self, source: Input) -> Iterator[pl.DataFrame]:
-        return self._typed(source, like_first=True)
-
-    def _typed(self, source: Input, *, like_first: bool) -> Iterator[pl.DataFrame]:
         from grpo_cli.formats.jsonl import typed  # loads pyarrow.json, which only conversion needs
 
         size = wide(self.block_size, len(next(_first_rows(source, raw_lines(source), 1, 1), ())))
-        return typed.parts(source, size, typed.FIRST if like_first else None, inner_texts=self.inner_texts)
+        return typed.parts(source, size, typed.FIRST if self.like_first else None, inner_texts=self.inner_texts)
 
     def places(self, source: Input, rows: Sequence[int]) -> list[str]:
         return [f"{source.name}:{line}" for line in line_numbers(source, rows)]
@@ -144,7 +138,7 @@ class Jsonl(Format):
     def sections(self, source: Input, size: int) -> Sequence[tuple[int, int]]:
         """Sections of whole lines; a compressed file is a single section."""
         if is_packed(source):
-            return super().sections(source, size)
+            return [(0, source.pin.size)]
         cuts = [0]
         with source.open() as handle:
             while cuts[-1] + size < source.pin.size:
@@ -156,16 +150,15 @@ class Jsonl(Format):
         if wanted.lists:
             return self._lists(source, wanted)
         lines = zip(wanted.numbers.tolist(), lines_of(source, wanted.index, wanted.numbers), strict=False)
-        return self._frames(source, lines, wanted.columns, as_json=wanted.as_json)
+        return self._frames(source, lines, wanted)
 
-    def _frames(
-        self, source: Input, lines: Iterable[tuple[int, bytes]], columns: Sequence[str], *, as_json: bool
-    ) -> Iterator[pl.DataFrame]:
+    def _frames(self, source: Input, lines: Iterable[tuple[int, bytes]], wanted: Excerpt) -> Iterator[pl.DataFrame]:
+        columns = wanted.columns
         found: list[list[Any]] = []
         size = 0
         for row, line in lines:
             try:
-                if as_json:
+                if wanted.as_json:
                     found.append(texts_of(line.decode(), columns))
                 else:
                     value = parsed(line)
@@ -176,11 +169,11 @@ class Jsonl(Format):
                 raise DataError(f"{self.places(source, [row])[0]}: {wrong}") from None
             size += len(line)
             if size >= SIZE:
-                yield cells.frame_of_rows(found, columns, as_json=as_json)
+                yield cells.frame_of_rows(found, wanted)
                 found = []
                 size = 0
         if found:
-            yield cells.frame_of_rows(found, columns, as_json=as_json)
+            yield cells.frame_of_rows(found, wanted)
 
     def _lists(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
         """Lists of numbers as polars reads them, block by block; the values of a block that it refuses."""
@@ -194,7 +187,7 @@ class Jsonl(Format):
                 return frame
             each = rows(BytesIO(data), lambda _: source.name, partial(refuse_doubled, names=columns))
             found = [_values(row, columns) for _, row in each]
-            return cells.frame_of_rows(found, columns, as_json=False) if found else pl.DataFrame()
+            return cells.frame_of_rows(found, wanted) if found else pl.DataFrame()
 
         for frame, here in within(ahead(read, blocks(source, self.block_size)), wanted.numbers):
             yield frame if len(here) == len(frame) else frame[here]
@@ -209,7 +202,7 @@ class Jsonl(Format):
             lines = zip(numbers[passed : passed + len(here)].tolist(), _lines_in(block, there.marks, here), strict=True)
             some = [(row, line) for row, line in lines if _may_have(line, word)]
             at = 0
-            for frame in self._frames(source, some, wanted.columns, as_json=True):
+            for frame in self._frames(source, some, wanted):
                 yield passed, np.array([row for row, _ in some[at : at + len(frame)]]), frame
                 at += len(frame)
             passed += len(here)
@@ -218,9 +211,6 @@ class Jsonl(Format):
     def row_starts(self, data: bytes) -> Ints:
         """Where the line of each row begins in a part of a stream; blank lines are not rows."""
         return row_starts(data)
-
-    def joined_index(self, parts: Sequence[Sequence[BlockRows]]) -> list[BlockRows]:
-        return [rows for part in parts for rows in part]
 
     def cheap_rows(self, source: Input, index: Known, height: int) -> range:
         """All rows of a plain file whose lines are known; otherwise the first rows."""

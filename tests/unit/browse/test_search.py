@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from grpo_cli.browse.model import Model
 from grpo_cli.browse.search import Search
-from grpo_cli.formats.jsonl.format import Jsonl
+from grpo_cli.formats import registry
 from grpo_cli.read.texts import TextColumns
 from grpo_cli.values.cells import Excerpt, Field
 from tests.support.jobs import opened, write
@@ -117,11 +117,12 @@ def test_no_line_with_the_word_is_skipped(
     lines = [json.dumps({"prompt_id": "x", "completion": text, "reward": 1}) for text in texts]
     path.write_text("".join(f"{line}\n\n" for line in lines), encoding="utf-8")
     (table,) = opened(path)
-    assert isinstance(table.format, Jsonl)
-    jsonl = replace(table.format, block_size=100)
+    jsonl = replace(registry.lines(), block_size=100)
     index = jsonl.scan(table.source, [Field("reward", "number")]).index
     numbers = np.arange(len(texts))
-    parts = [*jsonl.rows_perhaps_with(table.source, Excerpt(index, numbers, ["completion"]), word.encode())]
+    parts = [
+        *jsonl.rows_perhaps_with(table.source, Excerpt(index, numbers, ["completion"], as_json=True), word.encode())
+    ]
     assert parts[-1][0] == len(texts)
     kept: dict[int, str] = {}
     for _, numbers, frame in parts:

@@ -127,7 +127,7 @@ def test_an_output_is_restarted_if_later_lines_have_other_types(target: str, las
     added = inserting({"advantage": range(101)})
     whole = converted(data, added, target=FORMATS[target])
     with pytest.raises(TypesDiffer):
-        list(SMALL["jsonl"].parts_like_first(in_memory(data)))
+        replace(SMALL["jsonl"], like_first=True).read(in_memory(data))
     found = converted(data, added, SMALL["jsonl"], SMALL[target])
     same(FORMATS[target].read(in_memory(found)), FORMATS[target].read(in_memory(whole)))
 
@@ -140,7 +140,7 @@ def test_lines_of_one_kind_are_not_read_one_by_one(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(typed, "_exact_rows", never)
     small = replace(JSONL, block_size=4_096)
     found = small.read(source)
-    same(pl.concat(list(small.parts_like_first(source))), found)
+    same(replace(small, like_first=True).read(source), found)
     assert found.rows() == [("p7", 3.5, [{"n": 7, "t": "2024-01-01"}], {"e": None})] * 500
 
 
