@@ -96,9 +96,9 @@ class Arrow(Format):
                     some = runs_of(pa.Table.from_batches([batch]), here[low : low + _TEXTS])
                     yield cells_of(frame_of(some), ways, source, as_json=wanted.as_json)
 
-    def cheap_rows(self, source: Input, index: Index, height: int) -> range:
+    def cheap_rows(self, source: Input, index: Index, height: int) -> int:
         """All rows of a file; for an object, the first rows."""
-        return range(height if source.is_local else min(height, _FIRST))
+        return height if source.is_local else _FIRST
 
     def weave(self, source: Input, index: Index, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:
         """Re-encode the file in its own form, with a single record batch in memory at a time."""

@@ -67,9 +67,9 @@ class FrameReader(Reader):
         """The columns of Python objects, whose type is not known, so that they may not be readable."""
         return [name for name in self.names if self.types.get(name, pl.Object) == pl.Object]
 
-    def cheap_rows(self, source: Input, index: Index, height: int) -> range:
+    def cheap_rows(self, source: Input, index: Index, height: int) -> int:
         """The first rows."""
-        return range(min(height, FIRST))
+        return FIRST
 
     def _taken(self, source: Input, names: Sequence[str], rows: int | None) -> dict[str, pl.Series]:
         """Some columns; dotted paths lead into structs."""

@@ -99,9 +99,9 @@ class Trials(Jsonl):
         """The whole table, in types that fit all its values: a second attempt would read all conversations again."""
         return Jsonl.parts(replace(self, like_first=False), _whole(source))
 
-    def cheap_rows(self, source: Input, index: Index, height: int) -> range:
+    def cheap_rows(self, source: Input, index: Index, height: int) -> int:
         """The first rows: each has a file of its own."""
-        return range(min(height, _CHEAP))
+        return _CHEAP
 
     def rows(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
         """Some columns of these rows; no other conversations are read."""

@@ -119,9 +119,9 @@ class Reader(ABC):
         """The number of rows of the file; None if that takes a scan."""
         return None
 
-    def cheap_rows(self, source: Input, index: Index, height: int) -> np.ndarray | range:
-        """The rows, of all `height` rows, that `rows` returns without reading much of the file, in ascending order."""
-        return range(0)
+    def cheap_rows(self, source: Input, index: Index, height: int) -> np.ndarray | int:
+        """The rows, of all `height` rows, that `rows` returns without reading much of the file, or how many first ones."""
+        return 0
 
 
 @dataclass(frozen=True)

@@ -46,9 +46,9 @@ class Keyed:
     size: int
 
     @classmethod
-    def of(cls, mine: Columns, theirs: Columns, untyped: tuple[bool, bool]) -> Keyed:
-        """Number rows by these columns; `untyped` says which inputs have no types."""
-        both = [comparable(one, other, untyped) for one, other in zip(mine, theirs, strict=True)]
+    def of(cls, mine: Columns, theirs: Columns, typed: tuple[bool, bool]) -> Keyed:
+        """Number rows by these columns; `typed` says which inputs have types."""
+        both = [comparable(one, other, typed) for one, other in zip(mine, theirs, strict=True)]
         rows = len(mine[0])
         columns = [pl.concat([one, other]) for one, other in both]
         coded = encode(columns)
@@ -82,13 +82,13 @@ class Keyed:
         return rows, found[rows]
 
 
-def comparable(mine: pl.Series, theirs: pl.Series, untyped: tuple[bool, bool]) -> tuple[pl.Series, pl.Series]:
+def comparable(mine: pl.Series, theirs: pl.Series, typed: tuple[bool, bool]) -> tuple[pl.Series, pl.Series]:
     """Two columns as one type, with equal values for equal keys and null for missing ones.
 
     CSV has no types: a cell counts as a value of the other column if it is written as one, and an empty cell is missing.
     """
     sides = [mine.alias(""), theirs.alias("")]
-    cells = [is_so and side.dtype == pl.String for side, is_so in zip(sides, untyped, strict=True)]
+    cells = [not is_typed and side.dtype == pl.String for side, is_typed in zip(sides, typed, strict=True)]
     sides = [where(side != "", side) if is_so else side for side, is_so in zip(sides, cells, strict=True)]
     if sum(cells) == 1:
         at = cells.index(True)
@@ -208,14 +208,14 @@ def pair(
     """
     sides = (now, before)
     ids = of_both[0]
-    untyped = (not now.typed, not before.typed)
+    typed = (now.typed, before.typed)
     keys = _row_keys(now, before)
     mine, theirs = (
         [key, *(side.carried[name] for name in names)] for key, side, names in zip(keys, sides, of_both, strict=True)
     )
     parts_of_one = "rollout" in now.table.columns
     if ids and not any(column.null_count() for column in (*mine, *theirs)):
-        keyed = Keyed.of(mine, theirs, untyped)
+        keyed = Keyed.of(mine, theirs, typed)
         most = np.maximum(*keyed.counts)
         unclear = np.flatnonzero(most > 1)
         if not len(unclear):
@@ -233,7 +233,7 @@ def pair(
         [*(of_ids if parts_of_one and ids else [key]), _hashes(side, text)]
         for key, of_ids, side in zip(keys, (mine, theirs), sides, strict=True)
     ]
-    rows, others = _paired_texts(Keyed.of(one, other, untyped), sides, text)
+    rows, others = _paired_texts(Keyed.of(one, other, typed), sides, text)
     return Pairs(now=rows, before=others, by=(*(ids if parts_of_one else ()), text))
 
 
@@ -258,12 +258,12 @@ def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, ...]:
 def keyed_groups(now: Narrow, before: Narrow, names: Sequence[str]) -> Keyed:
     """A number for each group of both inputs, by these columns of its key; groups of other files or blocks may share it."""
     mine, theirs = ([side.key[name] for name in names] for side in (now, before))
-    return Keyed.of(mine, theirs, (not now.typed, not before.typed))
+    return Keyed.of(mine, theirs, (now.typed, before.typed))
 
 
 def key_texts(now: Narrow, before: Narrow, names: Sequence[str]) -> list[pl.DataFrame]:
     """The keys of the groups of both inputs: as compared (`key`) and as shown (`words`)."""
-    both = [comparable(now.key[name], before.key[name], (not now.typed, not before.typed)) for name in names]
+    both = [comparable(now.key[name], before.key[name], (now.typed, before.typed)) for name in names]
     frames = []
     for side, mine in zip((now, before), zip(*both, strict=True), strict=True):
         own = [side.key[name].alias("") for name in names]

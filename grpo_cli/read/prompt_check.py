@@ -250,7 +250,7 @@ def _cheap_rows(read: Located) -> list[Index]:
         table = read.tables[at]
         cheap = table.format.cheap_rows(table.source, read.scans[at].index, read.lengths[at])
         rows, inside = read.rows_of(at)
-        found.append(rows[inside < len(cheap) if isinstance(cheap, range) else np.isin(inside, cheap)])
+        found.append(rows[inside < cheap if isinstance(cheap, int) else np.isin(inside, cheap)])
     return found
 
 

@@ -19,7 +19,6 @@ import numpy as np
 from grpo_cli.errors import DataError, NoRewards, UsageError
 from grpo_cli.files.stores import pinned
 from grpo_cli.formats import registry
-from grpo_cli.formats.interface import Reader
 from grpo_cli.read.known_names import (
     CONVERSATIONS,
     GROUP_TIERS,
@@ -301,21 +300,15 @@ def _best(candidates: Sequence[Match], name: str) -> str | None:
 
 
 def _refuse(chosen: Schema, table: Table) -> None:
-    if chosen.layout != LONG and table.format.record == "rollout":
+    record = table.format.record
+    if chosen.layout != LONG and record == "rollout":
         wrong = f"a record of a {chosen.title} has several rollouts, but a frame needs one per row"
         raise UsageError(wrong, "make one row per rollout, and name the columns: group=..., reward=...")
     if chosen.layout in REFUSED:
         raise NoRewards(f"{table.name}: {chosen.title}: {chosen.refusal}", chosen.hint)
-    if not _can_hold(table.format, chosen.layout):
+    if (chosen.layout == NESTED and record != "object") or (chosen.layout in LISTED and record == "texts"):
         wrong = f"{table.name}: the schema {chosen.name} cannot be read from {table.format.name}"
         raise DataError(wrong, "--schema none reads plain rows")
-
-
-def _can_hold(known: Reader, layout: str) -> bool:
-    """Whether a record of the format can contain the rollouts of a layout."""
-    if layout == NESTED:
-        return known.record == "object"
-    return known.record != "texts" or layout not in LISTED
 
 
 @dataclass(frozen=True)

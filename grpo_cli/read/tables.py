@@ -130,6 +130,11 @@ class Table:
         """Whether a record may have several rollouts."""
         return self.schema is not None and self.schema.layout != LONG
 
+    @property
+    def typed(self) -> bool:
+        """Whether 1 and the text 1 differ."""
+        return self.format.record != "texts"
+
     def place(self, row: int) -> str:
         """The name of a row in messages."""
         return self.places([row])[0]
@@ -358,7 +363,7 @@ class Located:
     @property
     def typed(self) -> bool:
         """Whether 1 and the text 1 differ in all files."""
-        return all(table.format.record != "texts" for table in self.tables)
+        return all(table.typed for table in self.tables)
 
 
 def _records(table: Table, wanted: Mapping[str, Excerpt]) -> list[dict[str, Any]]:

@@ -120,7 +120,6 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Added:
     table = _opened(_only(job.file), job)
     other, frame = _read(job)
     on = keys_of(job.on, table, other)
-    has_types = other.format.record != "texts"
     others = [name for name in frame.columns if name not in on.values()]
     names = _chosen(frame.columns, job.chosen or others)
     if other.format.record == "object":
@@ -141,7 +140,7 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Added:
         raise DataError(f"{table.name} already has a column {taken[0]!r}", cure)
     refuse_read_columns(on, output)
     (table,) = refuse_columns([table], output)
-    if not has_types and (target.format.record != "texts" or job.take == "mean"):
+    if not other.typed and (target.format.record != "texts" or job.take == "mean"):
         frame = frame.with_columns(map(_typed, frame))
     if on:
         frame, scanned, matched = joined(table, other, on, frame, job.take)
@@ -228,8 +227,7 @@ def _refuse_other_ids(table: FileTable, other: Table, added: Sequence[str]) -> N
             continue
         with suppress(Absent):  # an object without it
             here, there = (side.scan([Field(name, "key")]).frame[name] for side in (table, other))
-            untyped = table.format.record == "texts", other.format.record == "texts"
-            here, there = comparable(here, there, untyped)
+            here, there = comparable(here, there, (table.typed, other.typed))
             if name in GROUP_TIERS[0] and not here.is_in(there.unique().implode()).any():  # names of other prompts
                 continue
             if wrong := here.ne_missing(there).sum():
@@ -361,8 +359,8 @@ def joined(
     fields = [Field(name, "key") for name in dict.fromkeys(on.values())]
     theirs = other.scan(fields).frame
     InputChanged.unless_same(len(frame), len(theirs), other.name)
-    untyped = (table.format.record == "texts", other.format.record == "texts")
-    keyed = Keyed.of(scanned.frame.get_columns(), [theirs[name] for name in on.values()], untyped)
+    typed = (table.typed, other.typed)
+    keyed = Keyed.of(scanned.frame.get_columns(), [theirs[name] for name in on.values()], typed)
     mine, yours = keyed.counts
     repeated = (mine > 0) & (yours > 1)
     if repeated.any() and take is None:

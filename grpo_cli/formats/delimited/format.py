@@ -118,11 +118,11 @@ class Delimited(InCells):
                 }
                 yield pl.DataFrame({k: cells.canonical(text) if wanted.as_json else text for k, text in texts.items()})
 
-    def cheap_rows(self, source: Input, index: Index, height: int) -> range:
+    def cheap_rows(self, source: Input, index: Index, height: int) -> int:
         """The rows in the first bytes; of a packed file, which does not say how many it has, the first ones."""
         if is_packed(source):
-            return range(min(height, _FIRST))
-        return range(min(height, height * _READ_AGAIN // max(1, source.pin.size)))
+            return _FIRST
+        return height * _READ_AGAIN // max(1, source.pin.size)
 
     def _records(self, source: Input) -> Iterator[tuple[bytes, list[bytes]]]:
         return records(raw_lines(source), self.separator, source.name, 0, source.refuse_long_line)

@@ -184,11 +184,11 @@ class Documents(Format):
                 wrong = "not UTF-8" if isinstance(error, UnicodeEncodeError) else error
                 raise DataError(f"{source.name}: {wrong}") from None
 
-    def cheap_rows(self, source: Input, index: Index, height: int) -> range:
+    def cheap_rows(self, source: Input, index: Index, height: int) -> int:
         """The first rollouts of lines, and all of a document that is cached or small enough to be parsed again."""
         if self.lined:
-            return range(min(height, _FIRST))
-        return range(height if source.pin.size <= _AGAIN or (self, source) in _AT_HAND else 0)
+            return _FIRST
+        return height if source.pin.size <= _AGAIN or (self, source) in _AT_HAND else 0
 
     def weave(self, source: Input, index: Index, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:
         if weaving.take is not None and (np.diff(weaving.take) <= 0).any():

@@ -212,9 +212,9 @@ class Jsonl(InLines):
         """Where the line of each row begins in a part of a stream; blank lines are not rows."""
         return row_starts(data)
 
-    def cheap_rows(self, source: Input, index: Known, height: int) -> range:
+    def cheap_rows(self, source: Input, index: Known, height: int) -> int:
         """All rows of a plain file whose lines are known; otherwise the first rows."""
-        return range(height if index is not None and not is_packed(source) else min(height, _FIRST))
+        return height if index is not None and not is_packed(source) else _FIRST
 
     def without_broken(self, source: Input) -> Input:
         """The input without lines that are not JSON objects."""

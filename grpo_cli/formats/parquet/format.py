@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain, pairwise
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -50,15 +50,24 @@ _DECRYPT = "decrypt it with the tool that wrote it, or with pyarrow, and run aga
 _REFUSED = (pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeEncodeError)
 
 
+class _Head(NamedTuple):
+    """What a footer says of all rows; the footer itself may be large."""
+
+    schema: pa.Schema
+    rows: int
+    leaves: Sequence[pages.Leaf]
+
+
 @lru_cache(maxsize=4096)  # a run asks for the columns, a sample, the rows and the texts of each file
-def _head(source: Input) -> tuple[pa.Schema, int]:
-    """The schema and the number of rows of a pinned file that is not encrypted."""
+def _head(source: Input) -> _Head:
+    """The head of a pinned file that is not encrypted."""
     with readable(source, "Parquet"), source.open() as handle:
         # Before pyarrow opens it: pyarrow aborts the process for a column that it has no key for.
         if footer.is_encrypted(handle, source.pin.size):
             raise DataError(f"{source.name}: the file is encrypted", _DECRYPT)
-        file = pq.ParquetFile(handle)  # the schema of `read_metadata` is a cycle of objects, 10 KB that nobody collects
-        return file.schema_arrow, file.metadata.num_rows
+        metadata = pq.read_metadata(handle)
+        leaves = [pages.Leaf(leaf.path, leaf.max_repetition_level) for leaf in metadata.schema]
+        return _Head(metadata.schema.to_arrow_schema(), metadata.num_rows, leaves)
 
 
 @contextmanager
@@ -95,11 +104,11 @@ class Parquet(Format):
     most_rows: int = _MOST_ROWS
 
     def columns(self, source: Input) -> list[str]:
-        return list(_head(source)[0].names)
+        return list(_head(source).schema.names)
 
     def scan(self, source: Input, fields: Sequence[Field], watched: Collection[str] = ()) -> Scanned:
         with _opened(source) as handle:
-            ways = steps(source, [field.name for field in fields], _head(source)[0])
+            ways = steps(source, [field.name for field in fields], _head(source).schema)
             frame = _top_columns(source, handle, list(dict.fromkeys(way[0] for way in ways.values())))
         place = partial(place_of_row, source)
         columns = {field.name: cells.typed(field, reach(frame, ways[field.name]), place) for field in fields}
@@ -113,10 +122,10 @@ class Parquet(Format):
         yield frame
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
-        return [row_of(_head(source)[0])]
+        return [row_of(_head(source).schema)]
 
     def row_count(self, source: Input) -> int | None:
-        return _head(source)[1]
+        return _head(source).rows
 
     def rows(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
         """Some columns of single rows: few rows by slices of the file, otherwise from their row groups.
@@ -124,23 +133,25 @@ class Parquet(Format):
         Lists come from their row groups, some megabytes at a time: a slice of a few rows may have many.
         """
         with _opened(source) as handle:
-            # The buffer keeps pyarrow from reading a whole column chunk for its first pages.
-            file = pq.ParquetFile(handle, buffer_size=_BUFFER, pre_buffer=False)
-            ways = steps(source, wanted.columns, _head(source)[0])
+            ways = steps(source, wanted.columns, _head(source).schema)
             tops = list(dict.fromkeys(way[0] for way in ways.values()))
-            sliced = None
+            found: Iterable[pl.DataFrame] | None = None
             if source.is_local and not wanted.lists and len(wanted.numbers) <= _SLICED:
                 source.check()
                 _check_pages(source, tuple(tops))
                 with suppress(*_REFUSED):
-                    sliced = _sliced(source, wanted.numbers, tops)
-            for frame in map(frame_of, rewrite.taken(file, wanted.numbers, tops)) if sliced is None else sliced:
+                    found = _sliced(source, wanted.numbers, tops)
+            if found is None:
+                # The buffer keeps pyarrow from reading a whole column chunk for its first pages.
+                file = pq.ParquetFile(handle, buffer_size=_BUFFER, pre_buffer=False)
+                found = map(frame_of, rewrite.taken(file, wanted.numbers, tops))
+            for frame in found:
                 yield cells_of(frame, ways, source, as_json=wanted.as_json)
 
-    def cheap_rows(self, source: Input, index: Index, height: int) -> np.ndarray | range:
+    def cheap_rows(self, source: Input, index: Index, height: int) -> np.ndarray | int:
         """All rows of a file; for an object the first rows of some row groups, since each is a request."""
         if source.is_local:
-            return range(height)
+            return height
         with _opened(source) as handle:
             metadata = pq.ParquetFile(handle).metadata
             groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
@@ -156,7 +167,8 @@ class Parquet(Format):
 
     def weave(self, source: Input, index: Index, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
         """Splice the new columns into the bytes of the file, or re-encode the file if that is not possible."""
-        with _opened(source):
+        _head(source)  # refuses what is encrypted
+        with readable(source, "Parquet"):
             try:
                 return splice.weave(source, sink, weaving)
             except Unspliceable as why:
@@ -203,7 +215,7 @@ class Parquet(Format):
 def _check_pages(source: Input, names: tuple[str, ...]) -> None:
     """Refuse the pinned file if its pages cannot be read: once for these columns, however many single rows are read."""
     with source.open() as handle:
-        pages.check(handle, source.pin.size, pq.read_metadata(handle).schema, names)
+        pages.check(handle, source.pin.size, _head(source).leaves, names)
 
 
 def _sliced(source: Input, numbers: np.ndarray, columns: list[str]) -> list[pl.DataFrame]:

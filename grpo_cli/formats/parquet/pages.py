@@ -7,11 +7,10 @@ about chunks come from `footer`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import BinaryIO
+from collections.abc import Collection, Sequence
+from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from grpo_cli.formats.parquet import footer, thrift
 
@@ -24,10 +23,16 @@ class BrokenPage(pa.ArrowInvalid):  # type: ignore[misc] # pyarrow has no types
     """A page header with impossible values."""
 
 
-def check(handle: BinaryIO, size: int, schema: pq.ParquetSchema, names: Collection[str]) -> None:
+class Leaf(NamedTuple):
+    """A column of values, named as pyarrow does."""
+
+    path: str
+    max_repetition_level: int  # 0 if each row has one value
+
+
+def check(handle: BinaryIO, size: int, leaves: Sequence[Leaf], names: Collection[str]) -> None:
     """Refuse headers with impossible counts in the chunks of these top-level columns."""
     prefixes = tuple(f"{name}." for name in names)
-    leaves = [schema.column(at) for at in range(len(schema))]
     read = [at for at, leaf in enumerate(leaves) if f"{leaf.path}.".startswith(prefixes)]
     try:
         raw, groups = footer.groups(handle, size)
@@ -36,8 +41,7 @@ def check(handle: BinaryIO, size: int, schema: pq.ParquetSchema, names: Collecti
             chunks = thrift.items(raw, group[footer.CHUNKS].start)
             for at in read:
                 chunk = footer.chunk(raw, chunks[at])
-                flat = not leaves[at].max_repetition_level
-                if chunk.values < 0 or (flat and chunk.values != rows):
+                if chunk.values < 0 or (not leaves[at].max_repetition_level and chunk.values != rows):
                     raise BrokenPage(f"{leaves[at].path}: {chunk.values} values in a row group of {rows} rows")
                 if not 0 <= chunk.start < size:
                     raise BrokenPage(f"{leaves[at].path}: a column chunk at byte {chunk.start} of {size}")

@@ -537,9 +537,8 @@ def test_single_rows_are_values_and_json_texts(name: str, *, scanned_before: boo
     source = in_memory(SOME[name])
     known = of(source)
     index = known.scan(source, [Field("n", "number")]).index if scanned_before else None
-    cheap = np.array(known.cheap_rows(source, index, 3000))
-    assert (np.diff(cheap) > 0).all()
-    assert 0 <= cheap[0] <= cheap[-1] < 3000
+    cheap = np.arange(3000)[: known.cheap_rows(source, index, 3000)]
+    assert len(cheap)
     middle = cheap[len(cheap) // 2 :]
     some = np.concatenate([cheap[:3], middle[:3], cheap[-3:]])
     for rows in (np.unique(some), np.array([0, 2999]), np.arange(3000)):
