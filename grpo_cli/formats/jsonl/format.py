@@ -115,7 +115,9 @@ class Jsonl(InLines):
         if all(isinstance(part, pl.Series) and part.null_count() == len(part) for part in parts):
             name = field.name.rpartition(".")[2]
             step = b'%s"' % name.encode() if has_plain_spelling(name) else b""
-            lines = (line for line in raw_lines(source) if step in line or _ESCAPED in line)
+            found = (block.read() for block in blocks(source, self.block_size))
+            near = (data for data in found if step in data or _ESCAPED in data)  # few blocks of most files
+            lines = (line for data in near for line in BytesIO(data) if step in line or _ESCAPED in line)
             if all(value_of(row, field.name) is ABSENT for _, row in rows(lines, lambda _: source.name)):
                 raise absent(field.name, source.name, self.columns(source))
         known = []
