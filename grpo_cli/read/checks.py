@@ -23,9 +23,9 @@ from grpo_cli.read.columns import Columns
 from grpo_cli.read.group_keys import (
     SHOWN,
     Coded,
-    encode,
     parts_of_each,
     refuse_missing,
+    repeats,
     sizes,
     spanning,
     usual,
@@ -67,7 +67,6 @@ LINEAR = 1e-3
 PROMPT_ID_OR_BLOCKS = (
     "name the column of the prompt's id with --group; give --group-size N if the samples of a prompt are consecutive"
 )
-_HALF_WORD = (1 << 31) - 1  # the largest number with 31 bits
 LARGEST = 1e100  # reward: up to here sums of squares and cubes stay finite, even after weights and shaping
 
 
@@ -646,21 +645,9 @@ def repeated_samples(groups: Groups) -> Sequence[str]:
     sample = groups.request.for_checks.sample
     if not sample or sample in {*columns.request.key, columns.request.roles.get("rollout")}:
         return ()
-    twice = repeats(groups.coded, columns.values[sample])
+    twice = repeats(groups.coded.codes, columns.values[sample])
     words = f"{twice:,} rows repeat a {sample} inside their group: rollouts may have been written twice"
     return (words,) if twice else ()
-
-
-def repeats(coded: Coded, sample: pl.Series) -> int:
-    """How many rows repeat a sample of their group."""
-    codes = coded.codes
-    if sample.null_count():
-        known = sample.is_not_null()
-        codes, sample = codes.filter(known), sample.filter(known)
-    if sample.dtype.is_integer() and sample.is_between(0, _HALF_WORD).all():
-        # Both are halves of a word: counting words takes a third of the time of numbering pairs.
-        return len(codes) - (codes.cast(pl.Int64) * (_HALF_WORD + 1) + sample.cast(pl.Int64)).n_unique()
-    return len(codes) - encode([codes, sample]).size
 
 
 # --- files -------------------------------------------------------------------------------------------------

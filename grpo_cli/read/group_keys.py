@@ -19,6 +19,7 @@ from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.errors import DataError
 from grpo_cli.values.cells import JSON_TEXT, Place, canonical
 
+_HALF_WORD = (1 << 31) - 1  # the largest number with 31 bits
 SHOWN = 3  # keys in a message
 _ODD = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio: its multiples are evenly spread
 
@@ -137,6 +138,17 @@ def _are_lines_of(heads: pl.DataFrame, codes: Codes, keys: Sequence[pl.Series]) 
 def _flat(key: pl.Series) -> pl.Series:
     """Lists and structs as JSON text, by which they are compared."""
     return canonical(key) if key.dtype.is_nested() else key
+
+
+def repeats(codes: pl.Series, sample: pl.Series) -> int:
+    """How many rows repeat a sample of their group."""
+    if sample.null_count():
+        known = sample.is_not_null()
+        codes, sample = codes.filter(known), sample.filter(known)
+    if sample.dtype.is_integer() and sample.is_between(0, _HALF_WORD).all():
+        # Both are halves of a word: counting words takes a third of the time of numbering pairs.
+        return len(codes) - (codes.cast(pl.Int64) * (_HALF_WORD + 1) + sample.cast(pl.Int64)).n_unique()
+    return len(codes) - encode([codes, sample]).size
 
 
 def within(coded: Coded, more: Sequence[pl.Series]) -> Coded:

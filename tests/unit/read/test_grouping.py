@@ -19,9 +19,8 @@ from grpo_cli.engine.column_stats import PIECE
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
 from grpo_cli.read import group_keys
-from grpo_cli.read.checks import repeats
 from grpo_cli.read.columns import read_columns
-from grpo_cli.read.group_keys import _ODD, _numbered, encode, sizes, spanning
+from grpo_cli.read.group_keys import _ODD, _numbered, encode, repeats, sizes, spanning
 from grpo_cli.read.known_names import DRAW_LIKE, STEP_LIKE
 from grpo_cli.read.layout import layout
 from grpo_cli.read.request import choose
@@ -114,8 +113,8 @@ def test_codes_are_the_same_for_keys_in_several_chunks(keys: list[str | None], c
 @pytest.mark.parametrize("at", [PIECE - 1, PIECE, PIECE + 1])
 def test_a_repeated_sample_is_found_across_pieces(at: int) -> None:
     samples = np.arange(2 * PIECE)
-    one = encode([pl.zeros(2 * PIECE, eager=True)])
-    two = encode([pl.Series(samples >= at)])
+    one = pl.zeros(2 * PIECE, eager=True)
+    two = pl.Series(samples >= at)
     assert repeats(one, pl.Series(samples)) == 0
     samples[at] = samples[at - 1]
     assert repeats(one, pl.Series(samples)) == 1
@@ -126,14 +125,14 @@ def test_a_repeated_sample_is_found_across_pieces(at: int) -> None:
 def test_samples_are_compared_by_all_their_bits(dtype: type[pl.DataType], first: int) -> None:
     steps = pl.Series([0, 2**32, 2**33, 2**34], dtype=dtype)
     falling = pl.Series([first], dtype=dtype) - steps
-    codes = encode([pl.zeros(4, eager=True)])
+    codes = pl.zeros(4, eager=True)
     assert repeats(codes, falling) == 0
     assert repeats(codes, falling[[0, 1, 0, 1]]) == 2
 
 
 @pytest.mark.parametrize(("a", "b"), [(0, 1), (-5, 3), (0, 1 << 60), ("a", "b")])
 def test_each_row_that_repeats_a_sample_of_its_group_is_counted(a: Any, b: Any) -> None:
-    codes = encode([pl.Series([*"ppppqqqqpp"])])
+    codes = encode([pl.Series([*"ppppqqqqpp"])]).codes
     assert repeats(codes, pl.Series([a, b, a, a, a, None, None, b, None, b])) == 3
 
 

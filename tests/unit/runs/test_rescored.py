@@ -399,6 +399,8 @@ def test_replay_of_verifiers_is_paired_by_the_id_of_the_trace() -> None:
     twice = adv(line)
     assert twice.status == 1
     assert "id is the same in several rows of a group" in twice.err
+    write("run/traces.jsonl", before + before)  # the same ids, row for row
+    assert "id is the same in several rows of a group" in adv(line).err
 
 
 # Rows as NeMo Gym writes them; `gym eval reverify` (00fa09c0c, nemo_gym/rollout_reverification.py) keeps their numbers.
