@@ -184,7 +184,7 @@ def _order(case: Case) -> Mask:
 def _blocks(case: Case, sizes: Iterable[int]) -> Mask:
     """Groups that agree if they are cut into blocks of one of these sizes."""
     explained = np.zeros(len(case.sizes), dtype=bool)
-    coded = encode([case.table["group"]], len(case.table))
+    coded = encode([case.table["group"]])
     for size in () if case.plan.uses_batch else sizes:
         cut = case.table.with_columns(group=blocks(coded, size).codes)
         several_whole = (case.sizes > size) & (case.sizes % size == 0)

@@ -165,7 +165,7 @@ def facts_of(result: Result, column: str, said: Said) -> Audited:
 
 def _cause_of_log(result: Result) -> Cause | None:
     narrow = result.narrow
-    parts = encode([narrow.file, *narrow.carried.values()], len(narrow.table)).codes.to_numpy()
+    parts = encode([narrow.file, *narrow.carried.values()]).codes.to_numpy()
     return cause_of_log(result.log, [one for one in result.tried if not one.plan.needs], parts)
 
 

@@ -187,6 +187,7 @@ class Start:
 
         lowest, _ = group_extremes(codes, values, int(codes.max()) + 1)
         away, total = values - lowest[codes], sums(weights)
+        total = np.where(total, total, np.nan)  # a group may have no tokens
         centred = away - sums(weights * away) / total
         if isinstance(rule, Divisor) and rule.measure == "mad":
             return centred, sums(np.abs(centred)) / total

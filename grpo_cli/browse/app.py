@@ -67,7 +67,7 @@ class Browser(App[list[str]]):
         super().__init__(ansi_color=True)
         self.console.push_theme(STYLES)
         self.model, self.given = model, given
-        texts = given.only(("prompt", "response", "messages"))
+        texts = given.among(("prompt", "response", "messages"))
         self.texts = TextColumns(**{"response": given.text_column or "", **texts})
         self.where = Filter.parse(given.where).text if "where" in given else ""
         self.sort = ORDER if given.sort is None else given.sort

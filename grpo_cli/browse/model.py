@@ -63,7 +63,9 @@ class GroupLine:
     # the mean reward, scaled to 0 (worst of the input) .. 1 (best); None without one, or if worst is best
     solve_rate: Number
     constant: bool  # whether it has at least two rewards, all of them equal
-    status: str  # of its first row under the plan; "zero-variance" also if a plan keeps groups of equal rewards
+    status: (
+        str  # why the plan treats it apart, else "scored"; "zero-variance" also if a plan keeps groups of equal rewards
+    )
     rewards: Sequence[Number]  # of all its rows, in the order of the files; None where a row has none that counts
 
 
@@ -232,7 +234,7 @@ def commands(given: Given, kind: str, *, where: str, sort: str, show: str | None
 def options_for(kind: str, given: Given, where: str, output: str) -> tuple[str, Given]:
     """The command that writes the groups as one of `KINDS`, with those options of the view that it accepts."""
     command, _, to = kind.partition(" --to ")
-    options = given.only(COMMANDS[command].takes).without({"config", "quiet", "debug", "where"})
+    options = given.among(COMMANDS[command].takes).without({"config", "quiet", "debug", "where"})
     if to:
         options["to"] = to
     if where:

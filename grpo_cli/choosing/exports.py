@@ -398,10 +398,10 @@ def of_prompts(inspection: Inspection, prompts: Hashes, wanted: Wanted) -> Inspe
 def _pooled(inspection: Inspection, prompts: Hashes, where: Filter | None) -> Inspection:
     """The inspection with the groups of each prompt merged into one."""
     narrow = inspection.narrow
-    of_groups = encode([pl.Series(prompts)], len(prompts))
+    of_groups = encode([pl.Series(prompts)])
     of_prompts = []
     for column in narrow.key:
-        if encode([of_groups.codes, column], len(column)).size == of_groups.size:
+        if encode([of_groups.codes, column]).size == of_groups.size:
             of_prompts.append(column.name)
         elif where and words(column.name) in where.names:
             wrong = f"{words(column.name)} has several values in the groups that --pool merges into one prompt"

@@ -90,7 +90,7 @@ def _browse(given: Given) -> str:
     if "-" in inputs:
         return ""
     shared = COMMANDS["browse"].takes.keys() - {"by", "color", "config", "debug", "quiet", "sort"}
-    return command_line("browse", Given(given.only(shared), inputs=inputs if len(inputs) == 1 else ["FILES"]))
+    return command_line("browse", Given(given.among(shared), inputs=inputs if len(inputs) == 1 else ["FILES"]))
 
 
 def looked_at(given: Given, **more: Any) -> Inspection:

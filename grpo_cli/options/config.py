@@ -145,14 +145,14 @@ def _for_command(config: Given, given: Given, takes: Mapping[str, Option]) -> Gi
 
     LISTS alone are for `compute --per-token`: they would stop a command that takes them with others.
     """
-    own = config.only(takes)
+    own = config.among(takes)
     idle = set()
     if "write" in takes and "write" not in {*given, *config}:
         idle.add(OUTPUT)
     to = given.to or own.to
     if to:
         idle |= {SFT, PAIRS, WEIGHTS, PROMPTS} - {f"For --to {to}"}
-    own = own.only([name for name in own if takes[name].panel not in idle])
+    own = own.among([name for name in own if takes[name].panel not in idle])
     beside = to in {None, "weights"} and bool({"old_token_logprobs", "kl_from"} & {*own, *given})
     unread = () if "per_token" in takes or to == "tokens" or beside else LISTS
     return own.without(unread)

@@ -81,7 +81,7 @@ class Given(dict[str, Any]):
     where: Texts
     write: Switch
 
-    def only(self, names: Container[str]) -> Given:
+    def among(self, names: Container[str]) -> Given:
         """The options with these names."""
         return Given((name, value) for name, value in self.items() if name in names)
 

@@ -122,7 +122,7 @@ def _column_name(prefix: str, plan: str) -> str:
 
 def _options(given: Given) -> dict[str, Given]:
     """The options of each plan, by the text given to --preset or --method."""
-    common = given.only(OPTIONS)
+    common = given.among(OPTIONS)
     known = {*OF_PART} - {"reward", "rollout_reward"}  # all plans read the same columns
     presets = [("preset", text) for text in given.compared_presets]
     methods = [("method", text) for text in given.contenders]

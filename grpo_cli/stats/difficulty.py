@@ -32,7 +32,7 @@ BINS = 10  # tenths, where groups have other possible rates than each other
 STEPS = 64  # with at most this many possible solve rates, each has its own bar
 FINER = 8  # the most steps per solved row, if rewards are graded
 DIGITS = 12  # decimals of a solve rate; further ones are rounding errors
-USEFUL = (0.2, 0.8)  # what filters for difficulty keep (post-training-experiments#8)
+USEFUL = (0.2, 0.8)  # the solve rates that filters for difficulty keep (asuzukosi/post-training-experiments, issue 8)
 Level = Literal["never", "hard", "medium", "easy", "always"]  # solved; hard and easy are outside USEFUL
 BANDS: Final[tuple[Level, ...]] = get_args(Level)
 # How the solve rates of larger groups are found. Twelve kinds of policies were simulated, 60 times each, in groups of 2 to
@@ -255,7 +255,7 @@ class Ties:
 def repeated_rewards(groups: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """How many `times` a reward occurs `c` times in a varying group of `n` rows; `rows` has `group` and `.reward`."""
     varying = comparable(groups).filter(~pl.col("constant"))
-    known = rows.filter(pl.col(".reward").is_not_null())
+    known = rows.filter(pl.col(".reward").is_finite())
     codes = known["group"].to_numpy()
     rewards = known[".reward"]
     sizes = np.zeros(len(groups), np.int64)  # 0 if a group is constant

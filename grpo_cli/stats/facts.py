@@ -159,7 +159,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class SkippedGroup:
-    """A group without an advantage of its own."""
+    """A group for which a plan has a rule of its own."""
 
     key: str  # the group key as text
     reward: Number  # the mean reward of the group after shaping; None if no row is scored
@@ -437,7 +437,7 @@ SKIPPED: Final[Mapping[Reason, pl.Expr]] = {
 
 
 def skipped(groups: pl.DataFrame, narrow: Narrow) -> dict[Reason, Skipped]:
-    """The groups without an advantage of their own, by reason: how many, and the first keys with their rewards."""
+    """The groups for which a plan has a rule of their own, by reason: how many, and the first keys with their rewards."""
     skips = {}
     for reason, condition in SKIPPED.items():
         affected = groups.filter(condition)

@@ -532,7 +532,7 @@ def trend(of: Inspection, part: Literal["by", "steps"] = "by") -> Trend | None:
     by = of.by if part == "by" else of.narrow.carried.get(of.columns.get(part, ""))
     if by is None:
         return None
-    coded = encode([by], len(by))
+    coded = encode([by])
     codes = coded.codes.to_numpy()
     size = coded.size
     values = by.gather(coded.first)

@@ -145,7 +145,7 @@ def off_policy(
     NeMo-RL writes 0 where it computes none. `advantages` and the columns of `by` have all rows.
     """
     columns_by = {"": pl.zeros(len(advantages), eager=True), **by}
-    coded = {name: encode([values], len(values)) for name, values in columns_by.items()}
+    coded = {name: encode([values]) for name, values in columns_by.items()}
     codes = {name: known.codes for name, known in coded.items() if known.size <= MOST}
     sums, bins = reduced(partial(Counted.of, columns=columns, codes=codes), Counted.merged)
     table = sums.filter(pl.col("tokens") > 0)

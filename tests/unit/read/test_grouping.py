@@ -128,6 +128,7 @@ def test_samples_are_compared_by_all_their_bits(dtype: type[pl.DataType], first:
     codes = pl.zeros(4, eager=True)
     assert repeats(codes, falling) == 0
     assert repeats(codes, falling[[0, 1, 0, 1]]) == 2
+    assert repeats(codes, pl.Series([0, 1, 0, 2], dtype=pl.Int8)) == 1
 
 
 @pytest.mark.parametrize(("a", "b"), [(0, 1), (-5, 3), (0, 1 << 60), ("a", "b")])
