@@ -230,7 +230,7 @@ def _lowest_kept(rewards: Vector, worst: float, best: float) -> Iterator[str]:
 
 def _distinct_keys(*keys: np.ndarray[tuple[int], Any]) -> Coded:
     """The distinct combinations of these numbers, in the order in which they first appear."""
-    return encode(list(map(pl.Series, keys)), len(keys[0]))
+    return encode(list(map(pl.Series, keys)))
 
 
 def _first(*keys: np.ndarray[tuple[int], Any]) -> Mask:

@@ -38,9 +38,8 @@ def convert(
             write(iter([source_format.long(source)]))
             return
         weaving = source_format.records(source, index, weaving)
-    if (
-        isinstance(source_format, InLines) and sink.readable()
-    ):  # a file on disk can be started again; a pipe or a compressed file cannot
+    # A file on disk can be started again; a pipe or a compressed file cannot.
+    if isinstance(source_format, InLines) and sink.readable():
         try:
             write(replace(source_format, like_first=True).parts(source))
         except TypesDiffer:

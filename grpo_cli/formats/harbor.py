@@ -110,9 +110,8 @@ class Trials(Jsonl):
             return
         lines = lines_of(source, wanted.index, wanted.numbers)
         while some := list(islice(lines, _AT_ONCE)):
-            if wanted.as_json and [*wanted.columns] == [
-                _TEXTS
-            ]:  # for `export`: skips making a line only to parse it again
+            # For `export`: skips making a line only to parse it again.
+            if wanted.as_json and [*wanted.columns] == [_TEXTS]:
                 texts = [[json.dumps(said) if said else None] for _, said in _conversations(source, some)]
                 yield cells.frame_of_rows(texts, wanted)
                 continue

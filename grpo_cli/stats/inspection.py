@@ -289,7 +289,7 @@ def learned_from(inspection: Inspection) -> pl.Series:
         parts = [part.fill_null(0.0) for part in parts]
     elif rewards.missing == "as-zero":
         parts = [part.set(~rows[".scorable"], 0.0) for part in parts]
-    combinations = encode(parts, len(rows)).codes.cast(pl.Float64)
+    combinations = encode(parts).codes.cast(pl.Float64)
     return rows.select(finite.then(combinations)).to_series()
 
 
@@ -489,7 +489,7 @@ def _repeated_responses(column: str, codes: pl.Series, texts: pl.Series) -> Dupl
         texts = texts.set(texts.cast(pl.String).is_in(EMPTY), None)  # they repeat nothing
     codes, texts = codes.filter(texts.is_not_null()), texts.drop_nulls()
     rows = len(codes)
-    repeated = rows - encode([codes, texts], rows).size
+    repeated = rows - encode([codes, texts]).size
     return Duplicates(column, repeated, repeated / rows if rows else None)
 
 

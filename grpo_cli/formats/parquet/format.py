@@ -186,12 +186,12 @@ class Parquet(Format):
         schema = table_of(first).schema
         # Without it texts and lists are those of every reader, not polars' large ones, which datasets takes for other types.
         stores_schema = not all(map(_is_plain, first.dtypes))
-        is_flat = not any(
-            dtype.is_nested() for dtype in first.dtypes
-        )  # only Parquet itself can name the leaves of others
-        repeated = [column.name for column in first if splice.repeats(column)] if is_flat else True
-        options: Any = {"compression": "zstd", "store_schema": stores_schema, "use_dictionary": repeated}
-        with pq.ParquetWriter(sink, schema, **options) as writer:
+        # Columns are named where all are flat: of a nested one, Parquet names the leaves.
+        is_flat = not any(dtype.is_nested() for dtype in first.dtypes)
+        repeated: Any = [column.name for column in first if splice.repeats(column)] if is_flat else True
+        with pq.ParquetWriter(
+            sink, schema, compression="zstd", store_schema=stores_schema, use_dictionary=repeated
+        ) as writer:
             writer.add_key_value_metadata(dict(metadata))
             for frame in chain([first], groups):
                 writer.write_table(table_of(frame).cast(schema), row_group_size=max(len(frame), 1))
