@@ -256,9 +256,8 @@ def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, ...]:
         raise DataError(f"the two inputs have different group keys ({both})", "name one that both have with --group")
     if not mine.width:
         return tuple(pl.zeros(len(side.table), dtype=pl.UInt32, eager=True) for side in (now, before))
-    # Groups in the same order. A key that occurs again, in another file or block, does not identify a group.
-    by_key = all(side.rule.within != "file" and side.rule.size is None for side in (now, before))
-    if by_key and mine.equals(theirs, null_equal=False):
+    # Groups in the same order. A key that occurs again, in another file, block or draw, does not identify a group.
+    if mine.equals(theirs, null_equal=False) and not mine.is_duplicated().any():
         return now.table["group"], before.table["group"]
     keyed = keyed_groups(now, before, mine.columns)
     if not np.minimum(*keyed.counts).any():
