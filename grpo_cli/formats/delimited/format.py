@@ -140,7 +140,7 @@ class Delimited(InCells):
                         f"{source.name}: the lines end with a bare CR", "convert them, for example with tr '\\r' '\\n'"
                     )
                 if raw:
-                    found = Positions(record, np.array([stops_of(record, raw)]))
+                    found = Positions(record, [*np.array([stops_of(record, raw)]).T])
                     yield _Header(list(map(text_of, raw)), found, before), handle
                     return
                 before += record
@@ -211,7 +211,7 @@ class Delimited(InCells):
                 found = positions(data, self.separator, len(old))
             except Unsure:
                 found = exactly(data, self.separator, len(old), source.name, 0)
-            InputChanged.unless_same(len(found.stops), added.height, source.name)
+            InputChanged.unless_same(len(found.ends), added.height, source.name)
             return self._inserted(found, slots, added)
 
         newline = ending(header.found.data) or b"\n"
@@ -292,9 +292,7 @@ class Delimited(InCells):
             def left(found: Positions) -> bytes:
                 # Each with the separator before it; those before the first kept cell with the one after them.
                 after = [at < kept[0] for at in gone]
-                gaps = [
-                    (found.stops[:, at] + by, found.stops[:, at + 1] + by) for at, by in zip(gone, after, strict=True)
-                ]
+                gaps = [(found.stops[at] + by, found.stops[at + 1] + by) for at, by in zip(gone, after, strict=True)]
                 return b"".join(filled(found.data, gaps, [[]] * len(gaps)))
 
             def read(block: Block) -> bytes:

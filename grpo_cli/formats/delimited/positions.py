@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from io import BytesIO
 from itertools import accumulate
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -119,17 +119,17 @@ class Unsure(Exception):
 
 
 class Positions(NamedTuple):
-    """The records of a block: each has the offset before its first cell, and where each of its cells ends."""
+    """The records of a block: the offsets before their first cells, and where their first cells end, their second ones, ..."""
 
     data: bytes
-    stops: np.ndarray[tuple[int, int], np.dtype[np.integer[Any]]]  # a line for each record
+    stops: Sequence[Ints]
     quotes: Ints = _NONE
     is_utf8: bool = False
 
     @property
     def ends(self) -> Ints:
         """Where each record ends, without its line ending."""
-        return self.stops[:, -1]
+        return self.stops[-1]
 
     def rows(self) -> BlockRows:
         """The records, each marked before its line ending."""
@@ -138,7 +138,7 @@ class Positions(NamedTuple):
 
     def cell(self, at: int) -> tuple[Ints, Ints]:
         """Where a cell of each record begins and ends."""
-        return self.stops[:, at] + 1, self.stops[:, at + 1]
+        return self.stops[at] + 1, self.stops[at + 1]
 
     def texts(self, at: int) -> pl.Series:
         """The texts of a cell of each record; null if empty."""
@@ -184,7 +184,7 @@ def positions(data: bytes, separator: bytes, width: int) -> Positions:
         after = marks[:, -1] >= ends
         if before.any() or after.any():
             raise Unsure
-    return Positions(data, np.column_stack([starts - 1, marks, ends]), quotes, _is_utf8(data))
+    return Positions(data, [starts - 1, *marks.T, ends], quotes, _is_utf8(data))
 
 
 def exactly(data: bytes, separator: bytes, width: int, name: str, row: int) -> Positions:
@@ -202,7 +202,7 @@ def exactly(data: bytes, separator: bytes, width: int, name: str, row: int) -> P
         if raw:
             stops.append(stops_of(record, raw, at))
         at += len(record)
-    return Positions(data, np.array(stops, np.int64).reshape(-1, width + 1))
+    return Positions(data, [*np.array(stops, np.int64).reshape(-1, width + 1).T])
 
 
 def _is_utf8(data: bytes) -> bool:
