@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.engine.column_stats import over
-from grpo_cli.engine.group_stats import Segments, base_quantities, group_extremes, group_sums
+from grpo_cli.engine.group_stats import Segments, base_quantities, group_extremes, group_sizes, group_sums
 from grpo_cli.engine.moments import Codes, Moments, Vector, exact_sums
 from grpo_cli.errors import DataError
 
@@ -32,8 +31,7 @@ FEW_ROWS = 4_096
 _ROW_BY_ROW: Final[dict[bytes, bool]] = {}  # a cache: most plans share their expressions
 
 
-@dataclass(frozen=True)
-class BatchMoments:
+class BatchMoments(NamedTuple):
     """Weight, mean and squared deviations of a batch, as columns."""
 
     weight: pl.Expr
@@ -62,7 +60,7 @@ class Frames:
         self._later: dict[str, pl.Expr] = {}  # pending columns of rows
         self._fresh = 0  # the number of generated names
         codes = table[GROUP].to_numpy()
-        sizes = np.bincount(codes)
+        sizes = group_sizes(codes)
         known = np.flatnonzero(sizes)
         if len(known) and known[-1] >= len(known):  # a part of a table has some of its groups
             places = np.empty(int(known[-1]) + 1, np.uint32)
@@ -156,10 +154,10 @@ class Frames:
 
     def base(self, value: pl.Expr, prefix: str) -> dict[str, pl.Expr]:
         """The base quantities of a column's groups; names get the prefix, and groups without values have no extremes."""
-        computed = base_quantities(self._codes, self._computed(value), len(self.batch_of_group))
+        computed = base_quantities(self._codes, self._computed(value), self._facts["size"].to_numpy())
         empty = computed["n"] == 0
-        ends = np.abs([computed["min"], computed["max"]])[:, ~empty]
-        far = ends[ends > FARTHEST]
+        ends = np.abs([computed["min"], computed["max"]])
+        far = ends[(ends > FARTHEST) & ~empty]
         if len(far):
             raise DataError(
                 f"after weights and shaping a reward is as large as {far.max():g}, and its square overflows",
@@ -208,11 +206,11 @@ class Frames:
         weights = None if weight is None else rows["weight"].to_numpy()
         batch = rows["batch"].to_numpy()
         moments = Moments.of(rows["value"].to_numpy(), batch, self._batches, weights)
-        return BatchMoments(**self._spread(vars(moments)))
+        return BatchMoments(**self._spread(moments._asdict()))
 
     def batch_of_groups(self, value: pl.Expr, n: pl.Expr) -> BatchMoments:
         """The moments of a fact over the groups of the batch with at least one row that counts."""
-        return BatchMoments(**self.fit(value, n, vars))
+        return BatchMoments(**self.fit(value, n, Moments._asdict))
 
     def most_of_batch(self, value: pl.Expr) -> pl.Expr:
         """The largest value of a fact among the groups of the batch; NaN if any is NaN, and nulls are left out."""

@@ -7,12 +7,11 @@ the order of the file: the same group gives the same bits in any layout, part or
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from grpo_cli.engine.column_stats import over
+from grpo_cli.engine.column_stats import PIECE, over
 from grpo_cli.engine.moments import Codes, Index, Vector, quiet, stable_order
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Cells = TypeVar("Cells", bound=np.ndarray[tuple[int], Any])
 Matrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 AnyCodes = np.ndarray[Any, np.dtype[np.integer[Any]]]
+_LARGE = 256  # rows of a group: with more, adding them as rows of a matrix of so few groups takes longer
 _ROWS = 1 << 15  # rows that are added at once: they fit the cache of a core
 
 
@@ -76,16 +76,62 @@ def finite_stds(codes: AnyCodes, values: pl.Series, means: Vector) -> Vector:
     return np.asarray(np.sqrt(variances))
 
 
-def base_quantities(codes: Codes, values: pl.Series, groups: int) -> dict[str, Vector]:
+def group_sizes(codes: Codes) -> Index:
+    """The number of rows with each code; codes that never decrease are counted in a fifth of the time."""
+    if not _together(codes):
+        return np.bincount(codes)
+    runs = Segments.of_ordered(codes)
+    sizes = np.zeros(codes.max(initial=0) + 1, np.int64)
+    sizes[codes[runs.starts]] = runs.sizes
+    return sizes
+
+
+def base_quantities(codes: Codes, values: pl.Series, sizes: Index) -> dict[str, Vector]:
     """The quantities that estimators are written with, one number per group; rows without a value do not count.
+
+    `sizes` are the rows of each group, with a value or without.
 
     `n` rows, `min`, `max`, the mean `mean_d` of the distances from `min`, and the sum of `squares` of the distances from
     the mean. A shared offset costs no digits, and the distances of a constant group are exactly 0.
     A NaN affects the quantities of its own group only. A group without values has infinite extremes.
     """
-    codes, values = _counted(codes, values)
-    n = np.bincount(codes, minlength=groups).astype(np.float64)
-    low, high = (ends + 0.0 for ends in group_extremes(codes, values, groups))  # + 0.0 turns -0.0 into 0.0
+    groups = len(sizes)
+    if values.null_count():
+        codes, values = _counted(codes, values)
+        sizes = np.bincount(codes, minlength=groups)
+    n = sizes.astype(np.float64)
+    size = len(values) // max(1, groups)
+    many = PIECE // max(1, size)  # groups at once
+    # A single column is left out: numpy would not add its rows one by one.
+    if 0 < size < _LARGE and groups % many != 1 and (n == size).all() and _together(codes):
+        # The usual file: the rows of a group are together, and all groups have the same size.
+        def of_columns(start: int, end: int) -> Matrix:
+            return _of_columns(np.asarray(values[start * size : end * size]).reshape(-1, size).T)
+
+        found = np.concatenate(over(of_columns, groups, many), axis=1)
+    else:
+        found = _of_rows(codes, values, n)
+    names = "min", "max", "mean_d", "squares"
+    return {"n": n, **dict(zip(names, found + 0.0, strict=True))}  # + 0.0 turns -0.0 into 0.0
+
+
+def _of_columns(values: Matrix) -> Matrix:
+    """The lowest and the highest value of groups, a column each, their mean distances and squares; added row by row."""
+    with quiet():
+        columns = np.array(values, order="C")
+        low = columns.min(axis=0)
+        high = columns.max(axis=0)
+        columns -= low
+        mean_d = columns.sum(axis=0) / len(columns)
+        columns -= mean_d
+        columns *= columns
+        return np.array([low, high, mean_d, columns.sum(axis=0)])
+
+
+def _of_rows(codes: Codes, values: pl.Series, n: Vector) -> Matrix:
+    """The same for groups whose rows are anywhere."""
+    groups = len(n)
+    low, high = group_extremes(codes, values, groups)
     distances = np.empty(len(values))
 
     def from_least(start: int, end: int) -> None:
@@ -102,8 +148,12 @@ def base_quantities(codes: Codes, values: pl.Series, groups: int) -> dict[str, V
     with quiet():
         mean_d = _added(codes, distances, groups) / n
     over(squared_from_mean, len(values))
-    squares = _added(codes, distances, groups)
-    return {"n": n, "min": low, "max": high, "mean_d": mean_d, "squares": squares}
+    return np.array([low, high, mean_d, _added(codes, distances, groups)])
+
+
+def _together(codes: Codes) -> bool:
+    """Whether the rows of each group follow each other."""
+    return bool((codes[1:] >= codes[:-1]).all())
 
 
 def _added(codes: Codes, values: pl.Series | Vector, groups: int) -> Vector:
@@ -130,8 +180,7 @@ def _counted(codes: Codes, values: pl.Series) -> tuple[Codes, pl.Series]:
     return codes[known], values.drop_nulls()
 
 
-@dataclass(frozen=True)
-class Segments:
+class Segments(NamedTuple):
     """Consecutive runs of rows: where each starts and how long it is."""
 
     starts: Index

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import grpo_cli
-from grpo_cli.engine import column_stats
+from grpo_cli.engine import column_stats, group_stats
 from grpo_cli.engine.column_stats import PIECE
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.frames import FEW_ROWS, Frames
@@ -159,7 +159,7 @@ def test_groups_with_scattered_rows_have_the_bits_of_contiguous_groups(
     assert together == [scattered[at] for at in order]
 
 
-SIZES = ["2 " * 300, "8 " * 90, "500 " * 3, "3001 " * 2, "5000", "4 " * 50 + "3 " + "4 " * 50, "1 " * 400]
+SIZES = ["2 " * 300, "8 " * 90, "500 " * 3, "3001 " * 2, "5000", "4 " * 50 + "3 " + "4 " * 50, "1 " * 400, "16 " * 17, "99"]
 
 
 @pytest.mark.parametrize("rows", SIZES, ids=len)
@@ -168,7 +168,8 @@ def test_contiguous_groups_of_one_size_have_the_bits_of_a_plain_loop(
     rows: str, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(column_stats, "PIECE", piece)
-    sizes = [*map(int, rows.split())]
+    monkeypatch.setattr(group_stats, "PIECE", piece)
+    sizes = np.array(rows.split(), np.int64)
     rng = np.random.default_rng(len(sizes))
     codes = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)
     many = len(codes)
@@ -176,7 +177,7 @@ def test_contiguous_groups_of_one_size_have_the_bits_of_a_plain_loop(
     rewards[rng.random(many) < 0.01] = -0.0
     rewards[: many // 9 : 29] = math.nan
     chunks = pl.Series(rewards[:77]).append(pl.Series(rewards[77:]))
-    found = base_quantities(codes, chunks, len(sizes))
+    found = base_quantities(codes, chunks, sizes)
     lines = np.column_stack([found[name] for name in ("min", "max", "mean_d", "squares")])
     low, high = group_extremes(codes, rewards, len(sizes))
     means = group_means(codes, rewards, len(sizes))
