@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import or_
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -147,8 +148,7 @@ def several(
 # --- rollouts ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pairs:
+class Pairs(NamedTuple):
     """The rows of both inputs that are the same rollouts, in the order of the first."""
 
     now: Codes
@@ -257,7 +257,7 @@ def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, ...]:
     if not mine.width:
         return tuple(pl.zeros(len(side.table), dtype=pl.UInt32, eager=True) for side in (now, before))
     # Groups in the same order. A key that occurs again, in another file, block or draw, does not identify a group.
-    if mine.equals(theirs, null_equal=False) and not mine.is_duplicated().any():
+    if mine.equals(theirs, null_equal=False) and mine.n_unique() == len(mine):
         return now.table["group"], before.table["group"]
     keyed = keyed_groups(now, before, mine.columns)
     if not np.minimum(*keyed.counts).any():

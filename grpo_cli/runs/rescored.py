@@ -89,8 +89,10 @@ def two_rewards(
         if len(pairs.now) < len(now.narrow.table):
             head = f"{len(pairs.now):,} of {len(now.narrow.table):,} rows are in both inputs"
             now = of_rows(now, pairs.now.astype(np.int64), head)
-        columns = gathered(before.table[[f"reward.{k}" for k in range(len(names))]], pairs.before)
-        now = _with_old(now, columns.get_columns(), **{ROW: pl.Series(pairs.before)})
+        old_rewards = before.table[[f"reward.{k}" for k in range(len(names))]]
+        if pairs.before is not pairs.now:  # the rows stand in another order
+            old_rewards = gathered(old_rewards, pairs.before)
+        now = _with_old(now, old_rewards.get_columns(), **{ROW: pl.Series(pairs.before)})
         before = replace(before, table=before.table.clear(), carried={})  # only its texts are read
     if where is not None:
         now = only(now, where)

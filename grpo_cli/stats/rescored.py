@@ -10,7 +10,7 @@ from typing import Final, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.column_stats import PIECE, Numbers, few
+from grpo_cli.engine.column_stats import PIECE, Numbers, few, over
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import kept_advantages
@@ -173,7 +173,7 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Resco
     new, old = (side.raw.rows[".reward"] for side in (now, before))
     scored, had = (rewards.is_finite().fill_null(value=False) for rewards in (new, old))
     both = scored & had
-    rows = both.arg_true().to_numpy().astype(np.int64)
+    rows = both.arg_true().to_numpy()
     x = old.filter(both)
     y = new.filter(both)
     if not len(x):
@@ -223,11 +223,22 @@ def _of_reward(names: Sequence[str], values: pl.Series) -> OneReward:
 
 def count_pairs(before: pl.Series, now: pl.Series) -> pl.DataFrame:
     """How often each pair of values occurs, sorted; if most rows have a pair of their own, a line for each row."""
-    pairs = pl.DataFrame({"before": before.to_numpy() + 0.0, "now": now.to_numpy() + 0.0})  # + 0.0 turns -0.0 into 0.0
+
+    def pairs(start: int, end: int) -> pl.DataFrame:
+        sides = {"before": before, "now": now}
+        return pl.DataFrame(
+            {name: side[start:end].to_numpy() + 0.0 for name, side in sides.items()}
+        )  # 0.0 instead of -0.0
+
+    def counted(start: int, end: int) -> pl.DataFrame:
+        return pairs(start, end).group_by("before", "now").agg(rows=pl.len())
+
+    rows = len(before)
     # Counting these would take longer than everything else.
-    if len(pairs) > PIECE and 2 * pairs.head(PIECE).n_unique() > PIECE:
-        return pairs.with_columns(rows=1)
-    return pairs.group_by("before", "now").agg(rows=pl.len()).sort("before", "now")
+    if rows > PIECE and 2 * len(counted(0, PIECE)) > PIECE:
+        return pairs(0, rows).with_columns(rows=1)
+    found = pl.concat(over(counted, rows, 8 * PIECE))
+    return found.group_by("before", "now").agg(pl.sum("rows")).sort("before", "now")
 
 
 def agreement(counts: pl.DataFrame) -> Agreement:
@@ -277,28 +288,39 @@ def _groups(now: Inspection, before: Inspection) -> GroupsOfTwo:
 
 def _advantages(now: Inspection, before: Inspection) -> MovedAdvantages:
     """How the advantages of the plan differ."""
-    x, y = (kept_advantages(side.scored.rows) for side in (before, now))
-    both = np.isfinite(x) & np.isfinite(y)
-    x, y = x[both], y[both]
-    squares = max(float(x @ x), float(y @ y))
-    zero = EQUAL * math.sqrt(squares / max(len(x), 1))
-    down = (x > zero) & (y < -zero)
-    up = (x < -zero) & (y > zero)
-    total = float(np.abs(x).sum())
-    total_now = float(np.abs(y).sum())
+
+    def both(start: int, end: int) -> tuple[Vector, Vector]:
+        x, y = (kept_advantages(side.scored.rows[start:end]) for side in (before, now))
+        known = np.isfinite(x) & np.isfinite(y)
+        return (x, y) if known.all() else (x[known], y[known])
+
+    def squares(start: int, end: int) -> list[float]:
+        x, y = both(start, end)
+        return [len(x), float(x @ x), float(y @ y)]
+
+    def sums(start: int, end: int) -> list[float]:
+        x, y = both(start, end)
+        down = (x > zero) & (y < -zero)
+        up = (x < -zero) & (y > zero)
+        return [(down | up).sum(), np.abs(x).sum(), np.abs(y).sum(), np.abs(y - x).sum()]
+
+    height = now.scored.rows.height
+    rows, *of_both = np.sum(over(squares, height), axis=0).tolist()
+    zero = EQUAL * math.sqrt(max(of_both) / max(rows, 1))
+    changes, total, total_now, moved = np.sum(over(sums, height), axis=0).tolist()
     grown = total_now / total - 1 if total else None
     return MovedAdvantages(
-        rows=len(x),
-        sign_changes=int((down | up).sum()),
+        rows=int(rows),
+        sign_changes=int(changes),
         total=Moved(total, total_now, grown),
-        moved=float(np.abs(y - x).sum()),
+        moved=moved,
         method=now.scored.plan.method,
     )
 
 
 def _largest(now: Inspection, before: Inspection, rows: Index, change: Vector) -> list[DisagreeingRow]:
     """The rows whose reward changes most, ties broken by the change of the advantage."""
-    at = np.flatnonzero(change)
+    at = np.flatnonzero(change != 0)
     size = np.abs(change[at])
     if len(at) > TOP:  # leave out rows that cannot be among them
         kept = size >= np.partition(size, -TOP)[-TOP]
