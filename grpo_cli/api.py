@@ -345,7 +345,7 @@ def audit(
     given = _checked(options, ON_FRAMES)
     job = runs.Job.of(given, column=column)
     if plan is not None:
-        job = replace(job, said=replace(job.said, claim=plan))
+        job = replace(job, said=job.said._replace(claim=plan))
     tables, _ = opened(frame, job.binding)
     found = runs.audited(job, tables)
     refuse_changed(tables)

@@ -45,7 +45,7 @@ def audit(
     `binding` has the user's flags for groups and batches.
     """
     if said.claim is not None and with_rollouts(group(columns, columns.request.rule)).rollouts is not None:
-        said = replace(said, claim=counted(said.claim, columns.request.layout.counting))
+        said = said._replace(claim=counted(said.claim, columns.request.layout.counting))
     audited = Audit(columns, logged.name, logged.to_numpy(), said, phase)
     ways = [*_ways_to_group(columns, binding)]
     if (other := _other_treatment(columns)) is not None:
@@ -157,7 +157,7 @@ def _ways_to_group(columns: Columns, binding: Binding) -> Iterator[tuple[str, Co
     for within, batch in sorted(pairs, key=lambda pair: pair[0] != pair[1]):
         notes = [] if within in {None, "input"} else [f"groups within each {within}"]
         notes += [] if batch == "input" else [f"batches by {batch}"]
-        yield ", ".join(notes), columns, replace(rule, within=within or rule.within, batch_by=batch)
+        yield ", ".join(notes), columns, rule._replace(within=within or rule.within, batch_by=batch)
 
 
 def _ways_to_cut(best: Result) -> Iterator[tuple[str, Columns, Rule]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from grpo_cli.auditing.formulas import formula_key
 from grpo_cli.engine.estimators.registry import ESTIMATORS, Estimator
@@ -19,8 +19,7 @@ DDOFS = (1, 0)
 SCALES: Final[Sequence[Level]] = ("none", "group", "batch")
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A plan to try, its presets, and a factor on its advantages."""
 
     plan: Plan  # the arithmetic, with the constants that were solved
@@ -43,11 +42,10 @@ class Candidate:
 
     def with_plan(self, plan: Plan, **solved: Any) -> Candidate:
         """The same with another plan, which is no preset and not claimed."""
-        return replace(self, plan=plan, presets=(), claimed=False, **solved)
+        return self._replace(plan=plan, presets=(), claimed=False, **solved)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Said:
+class Said(NamedTuple):
     """What the user says about the formula: the weights of the rewards, how rewards were shaped, and the claimed plan."""
 
     weights: Sequence[float] = ()  # one for each reward column; empty: none was given, and each counts 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -54,8 +54,7 @@ class Cause:
     rows: int  # of these groups, also those that agree with the formula
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """The rows of groups that disagree with a formula."""
 
     judged: Judged  # all rows

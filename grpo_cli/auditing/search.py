@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,8 +70,8 @@ def search(narrow: Narrow, logged: Vector, said: Said) -> Found:
     may_be_weighted = best.missed and components > 1 and not said.weights
     has_evidence = may_be_weighted and best.log.evidence(Plan.of({})).suffices(components)
     for weights in of_rewards(log, components) if has_evidence else ():
-        formulas = candidates(replace(said, weights=weights), roles, components, tool)
-        weighted = [replace(one, constants=components) for one in formulas if not one.claimed]
+        formulas = candidates(said._replace(weights=weights), roles, components, tool)
+        weighted = [one._replace(constants=components) for one in formulas if not one.claimed]
         with_weights = _best_reading(log, tolerances, weighted, tool)
         if with_weights.missed < BETTER * best.missed:
             best = with_weights
@@ -200,7 +199,7 @@ def _confirmed(found: list[Fit], log: Log) -> list[Fit]:
             computed = one.factor * whole.formulas.advantages(one.plan)
             measured[formula] = Judged(one, whole, computed).fit
         if formula in measured:
-            fits.append(replace(measured[formula], candidate=one))
+            fits.append(measured[formula]._replace(candidate=one))
     return settled + fits
 
 
@@ -212,7 +211,7 @@ def _noisy_fit(tried: Sequence[Candidate], log: Log) -> list[Fit]:
         if noisy is not None and log.part_of is not None:
             noisy = noisy_groups(one.plan, log.whole)
         if noisy is not None:
-            return [replace(Judged.of(one, log.whole).fit, noisy=noisy)]
+            return [Judged.of(one, log.whole).fit._replace(noisy=noisy)]
     return []
 
 

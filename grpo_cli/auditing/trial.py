@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -95,8 +95,7 @@ class Tolerance:
         return Tolerance(EXACT[is_float32] * largest, 0.0)
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(NamedTuple):
     """How well a plan gives the logged advantages."""
 
     candidate: Candidate  # the plan and its factor
@@ -130,8 +129,7 @@ class Fit:
         return near and self.mismatched == best.mismatched and self.typical <= TIED * best.typical + ROUNDING
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(NamedTuple):
     """How many distinct equations a log has for a formula, from how many groups.
 
     If there are few, some formula of the library always fits, and a formula with solved constants fits nearly any numbers.
@@ -338,8 +336,7 @@ def slopes(values: Vector, logged: Vector, codes: AnyCodes) -> tuple[Vector, Vec
     return slope, mean_y - slope * mean_x
 
 
-@dataclass(frozen=True)
-class Intervals:
+class Intervals(NamedTuple):
     """A lowest and a highest number for each row; if the lowest is above the highest, there is none."""
 
     low: Vector  # the lowest number that each row allows

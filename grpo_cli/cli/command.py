@@ -9,11 +9,10 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, NamedTuple, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -28,8 +27,7 @@ from grpo_cli.options.table import COMMANDS, EVERY, Command, Option
 from grpo_cli.plugins import PluginWarning, Registry
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A command, and by name the argument and options that were given."""
 
     command: Command

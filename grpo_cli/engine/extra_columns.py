@@ -6,12 +6,10 @@ Importing this table loads neither polars nor numpy.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 
-@dataclass(frozen=True)
-class Role:
+class Role(NamedTuple):
     """An extra column: what it means, how it is read, and which flag names it."""
 
     name: str

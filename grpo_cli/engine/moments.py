@@ -7,8 +7,7 @@ threads and with any other batches in the file.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -33,8 +32,7 @@ def quiet() -> np.errstate:
     return np.errstate(invalid="ignore", divide="ignore", over="ignore")
 
 
-@dataclass(frozen=True)
-class Moments:
+class Moments(NamedTuple):
     """Weight, mean and sum of squared deviations; one entry per batch.
 
     The mean is `mean + low`: at 1e9 a double has seven decimals, and the mean of 1e9 + {0, 1, 1} needs more.

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from typing import Final, Literal, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 import numpy as np
 import polars as pl
@@ -126,8 +126,7 @@ def _scored(plan: Plan, table: pl.DataFrame, *, intermediate: bool) -> Scored:
     return Scored(plan, table.hstack(columns), groups)
 
 
-@dataclass(frozen=True)
-class Shaped:
+class Shaped(NamedTuple):
     """A plan computed up to its estimator: plans that differ only from there on share it."""
 
     frames: Frames

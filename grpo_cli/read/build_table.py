@@ -6,7 +6,8 @@ The columns of all parts are read together; from then on, each part is processed
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -55,8 +56,7 @@ def _grouped(columns: Columns, checks: Sequence[Check]) -> tuple[Groups, Narrow]
 # --- parts of the rows, each with its plan ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanBy:
+class PlanBy(NamedTuple):
     """--plan-by: the column that divides the rows, and the plan of each value with the columns it reads."""
 
     column: str
@@ -92,7 +92,7 @@ def read_parts(
             refused.append(error)
     if len(refused) == len(narrows):
         raise refused[0]
-    rule = replace(whole.request.rule, logged_column="")
+    rule = whole.request.rule._replace(logged_column="")
     one_part_each(group(whole, rule))
     return narrows, (*of_files, *_without_rows(parts, values))
 

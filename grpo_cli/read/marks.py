@@ -10,8 +10,8 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -54,8 +54,7 @@ def _treated(mark: Mark, masked_rows: MaskedRows) -> Mark:
     return replace(mark, kind=kinds.get(masked_rows, mark.kind)) if mark.is_open else mark
 
 
-@dataclass(frozen=True)
-class Marked:
+class Marked(NamedTuple):
     """Which rows are marked: in each row the place of its mark in `marks`, or null, and the reason as far as one is known."""
 
     marks: tuple[Mark, ...]

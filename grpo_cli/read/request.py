@@ -36,8 +36,7 @@ from grpo_cli.values.cells import Field, Kind
 from grpo_cli.values.paths import PARENT, is_there, items
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rule:
+class Rule(NamedTuple):
     """The grouping rule: which rows are a group, and which groups are a batch.
 
     `within` and the parts of a batch are columns, `file` or `input`.

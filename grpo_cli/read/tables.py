@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import polars as pl
@@ -444,8 +444,7 @@ PATH = "@path"
 OWN = frozenset({FILE, PATH})
 
 
-@dataclass(frozen=True)
-class DerivedColumns:
+class DerivedColumns(NamedTuple):
     """The columns of a table, plus those that its schema derives from them."""
 
     schema: Schema

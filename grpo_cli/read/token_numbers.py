@@ -6,9 +6,8 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -38,8 +37,7 @@ ESTIMATORS: Final[Mapping[str, Callable[[Vector], Vector]]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokenPart:
+class TokenPart(NamedTuple):
     """Some rows, and the numbers of their tokens that count, row after row: `sizes` of them in each row."""
 
     rows: Index
@@ -194,7 +192,7 @@ def _part(
         return part
     counted = {name: numbers[counting] for name, numbers in values.items()}
     sizes_counted = part.sums(counting).astype(np.int64)
-    return replace(part, sizes=sizes_counted, values=counted)
+    return part._replace(sizes=sizes_counted, values=counted)
 
 
 def _lists(series: pl.Series, place: Place) -> pl.Series:

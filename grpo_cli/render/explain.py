@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -65,8 +64,7 @@ def render(facts: Facts, scored: Scored, narrow: Narrow, console: Console) -> No
 # --- the group ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(NamedTuple):
     """A group, whose rows know their `.row` in the narrow table, among all rows that were computed with it."""
 
     plan: Plan

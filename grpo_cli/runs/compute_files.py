@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -125,8 +125,7 @@ class FactsOfParts:
     config: str | None = None  # the file of options that was read; absent if none was
 
 
-@dataclass(frozen=True, kw_only=True)
-class Done:
+class Done(NamedTuple):
     """The result of a run; `facts` are None after a silent one. A run without --plan-by has a single part."""
 
     facts: Facts | FactsOfParts | None  # None if nobody sees them and no gate needs them

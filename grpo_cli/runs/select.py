@@ -193,7 +193,7 @@ def _write(outputs: Sequence[tuple[Target, Sequence[_Part]]], *, force: bool) ->
             # If all rows are kept, the file is copied, unless its texts are elsewhere.
             as_it_is = not empty and not table.source.deferred and is_packed(table.source) == bool(target.packing)
             whole = alone and same and len(rows) == length and as_it_is
-            to = replace(target, packing="") if whole else target
+            to = target._replace(packing="") if whole else target
             with one_of_several(at, len(outputs)), sink(to, force=force, sync_folder=False) as handle:
                 if whole:
                     with table.source.open() as source:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from grpo_cli.schemas.table import SHAPES, Schema
 from grpo_cli.values import json_text
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """The path, the names and a few records of a file."""
 
     path: str

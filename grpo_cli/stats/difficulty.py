@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 import polars as pl
@@ -350,8 +350,7 @@ def _equal(n: Vector, c: Vector, size: int) -> Vector:
     return chance
 
 
-@dataclass(frozen=True)
-class _Fitted:
+class _Fitted(NamedTuple):
     """The distribution of solve rates that makes these groups most likely, and those of groups drawn again from them."""
 
     n: Vector  # scored rows of a group, a line for each pair with c

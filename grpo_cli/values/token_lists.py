@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -48,8 +47,7 @@ _NAMES = count()
 _FILES = WeakValueDictionary[int, Numbers]()  # by the names that columns have
 
 
-@dataclass(frozen=True)
-class Tokens:
+class Tokens(NamedTuple):
     """The tokens of rows: true where they count, and if they have numbers of their own, where those of a row start in a file."""
 
     counting: pl.Series

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
@@ -66,8 +66,7 @@ class Output:
         return [self.column, *self.also, *extra, *([f"{self.column}_copy"] if self.duplicate else [])]
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """One output: a path, an object (`url`), or standard output; `packing` is the suffix of its compression, or empty."""
 
     path: Path | None

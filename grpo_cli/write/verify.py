@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import Input
@@ -23,8 +22,7 @@ from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.values.cells import Field
 
 
-@dataclass(frozen=True)
-class Verified:
+class Verified(NamedTuple):
     """Equal by bytes or by values, without these columns."""
 
     by: str  # what was compared: `bytes` or `values`

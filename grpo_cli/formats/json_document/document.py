@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from io import IOBase
 from itertools import islice, repeat
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 import numpy as np
 import polars as pl
@@ -41,8 +41,7 @@ _PIECES = 64  # pieces of text that are written at once: each write has a cost, 
 _HEAD = 200  # lines that are searched for the names of the columns
 
 
-@dataclass(frozen=True)
-class _Text:
+class _Text(NamedTuple):
     """A document: its text, its byte order mark, and its first line."""
 
     text: str
@@ -298,8 +297,7 @@ def _decoded(raw: bytes) -> tuple[bytes, str]:
     return mark, raw.removeprefix(BOM).decode("utf-8", "surrogateescape")
 
 
-@dataclass(frozen=True)
-class _Outline:
+class _Outline(NamedTuple):
     """How far out the nearest field of each name is, nearest names first, and the first rollouts."""
 
     far: Mapping[str, int]

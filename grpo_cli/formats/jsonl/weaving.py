@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
-from typing import BinaryIO, Self
+from typing import BinaryIO, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -125,8 +124,7 @@ def _cells(added: pl.DataFrame, empty: Ints) -> list[str | pl.Series]:
 # --- one line -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Spot:
+class Spot(NamedTuple):
     """Where new fields go. The patterns are None for names that can be written in many ways."""
 
     names: tuple[str, ...]

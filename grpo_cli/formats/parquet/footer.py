@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
 from grpo_cli.errors import DataError
@@ -68,8 +67,7 @@ class Chunk(NamedTuple):
     packed: int
 
 
-@dataclass(frozen=True)
-class Footer:
+class Footer(NamedTuple):
     """The footer of a file. `start` is its offset in the file; spans are offsets in `raw`."""
 
     raw: bytes

@@ -5,9 +5,8 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -23,8 +22,7 @@ class UnknownForm(ValueError):
     """The value of an entry does not have the form that its key promises."""
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """The names of the columns before, the new fields, and our entries."""
 
     before: Sequence[str]  # the names of the old columns, in the order of the file
@@ -201,8 +199,7 @@ _DESCRIBING: Final[Mapping[str, Edit]] = {
 }
 
 
-@dataclass(frozen=True)
-class MergedColumns:
+class MergedColumns(NamedTuple):
     """The columns of the new footer in order, each with whether it is new; `removed` are leaves that only the old footer has."""
 
     old: Footer

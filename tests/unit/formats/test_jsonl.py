@@ -176,7 +176,7 @@ def test_rows_that_are_replaced_or_dropped_are_those_of_the_weave_by_lines(
             kept += found[row] if found[row].endswith(b"\n") else found[row] + newline
     numbers = np.arange(len(found) if take is None else len(take)) / 7
     added = pl.DataFrame(dict.fromkeys(names, numbers))
-    spot = dataclasses.replace(weaving.Spot.of(names), plain=None)
+    spot = weaving.Spot.of(names)._replace(plain=None)
     weave = inserting(added, take=take, replace=replace)
     small = dataclasses.replace(LINES, block_size=48)
     try:
