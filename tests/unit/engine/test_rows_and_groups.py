@@ -159,7 +159,7 @@ def test_groups_with_scattered_rows_have_the_bits_of_contiguous_groups(
     assert together == [scattered[at] for at in order]
 
 
-SIZES = ["2 " * 300, "8 " * 90, "500 " * 3, "3001 " * 2, "5000", "4 " * 50 + "3 " + "4 " * 50, "1 " * 400, "16 " * 17, "99"]
+SIZES = ["2 " * 300, "8 " * 90, "500 " * 3, "3001 " * 2, "5000", "4 " * 50 + "3 " + "4 " * 50, "1 " * 400, "16 " * 17]
 
 
 @pytest.mark.parametrize("rows", SIZES, ids=len)
