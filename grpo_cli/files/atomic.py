@@ -121,11 +121,13 @@ def locked(source: Input) -> Iterator[int]:
 def _refuse_existing(target: Path, *, force: bool, in_place: bool = False) -> os.stat_result | None:
     """The state of the file that may be replaced, or None if there is no such file."""
     state = _state(target)
-    if is_input(target) and not in_place:
+    if state is None:
+        return None
+    if is_input(state) and not in_place:
         raise UsageError("is an input: it is never overwritten", "give another name", place=target)
-    if state is not None and stat.S_ISDIR(state.st_mode):
+    if stat.S_ISDIR(state.st_mode):
         raise UsageError("is a directory", "give the name of a file; end the name with a slash", place=target)
-    if state is not None and not force:
+    if not force:
         raise UsageError("exists", "add --force to replace it; choose another -o", place=target)
     return state
 

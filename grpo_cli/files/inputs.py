@@ -350,7 +350,7 @@ def arrivals(stream: BinaryIO) -> Iterator[bytes]:
 class Matched(NamedTuple):
     """The files that match patterns, and those that were skipped."""
 
-    files: list[Path]
+    files: dict[str, Path]  # by their real path
     skipped: list[Path]
 
 
@@ -372,7 +372,7 @@ def expand(patterns: Sequence[str], suffixes: Suffixes) -> Matched:
                 twice[path] = None
         known.add(pattern)
     left_out = [path for name, path in skipped.items() if name not in files]
-    return Matched(list(files.values()), [*left_out, *twice])
+    return Matched(files, [*left_out, *twice])
 
 
 def _matched(pattern: str, suffixes: Suffixes) -> list[Found]:

@@ -39,7 +39,7 @@ def keeping(*, prints: bool = False) -> Iterator[None]:
 def note(found: os.stat_result | str) -> None:
     """A file or object is read. Devices and pipes have nothing to lose."""
     command = _COMMAND.get()
-    identity = found if isinstance(found, str) else _identity(found)
+    identity = _known(found)
     if command is None or identity is None:
         return
     if identity == command.prints_to:
@@ -53,19 +53,20 @@ def note_standard_input() -> None:
         note(os.fstat(0))
 
 
-def is_input(target: Path | str) -> bool:
-    """Whether the command reads this file or object."""
+def is_input(target: os.stat_result | str) -> bool:
+    """Whether the command reads the file of this state, or this object."""
     command = _COMMAND.get()
-    identity = target if isinstance(target, str) else identity_of(target)
-    return command is not None and identity in command.read
+    return command is not None and _known(target) in command.read
 
 
 def identity_of(file: Path | int) -> Identity | None:
     """What a file, or the file behind a descriptor, is known by; None if there is none, or if it is a pipe or a device."""
     with suppress(OSError):
-        return _identity(os.stat(file))  # noqa: PTH116 - also takes a descriptor
+        return _known(os.stat(file))  # noqa: PTH116 - also takes a descriptor
     return None
 
 
-def _identity(state: os.stat_result) -> Identity | None:
-    return (state.st_dev, state.st_ino) if stat.S_ISREG(state.st_mode) else None
+def _known(found: os.stat_result | str) -> Identity | None:
+    if isinstance(found, str):
+        return found
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None

@@ -57,6 +57,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         if handle is None:
             raise DataError("is not a file", _COPY, place=path)
         with handle:
+            note(os.fstat(handle.fileno()))
             yield handle
     except FileNotFoundError:
         raise
@@ -67,9 +68,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 def regular(path: Path | str) -> BinaryIO | None:
     """An open file; None if it is a device, a pipe, or anything else that is not a file."""
     handle = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - the caller closes it
-    state = os.fstat(handle.fileno())
-    if stat.S_ISREG(state.st_mode):
-        note(state)
+    if stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
         return handle
     handle.close()
     return None

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
-from grpo_cli.files.named import regular
+from grpo_cli.errors import DataError
+from grpo_cli.files.named import opened
 
 RESULT = "result.json"
 CONFIG = "config.json"
@@ -60,11 +61,8 @@ def _has_result(folder: Path) -> bool:
 def _is_trial(folder: Path) -> bool:
     """Whether the result in a folder is that of a trial; a job has one as well."""
     try:
-        handle = regular(folder / RESULT)
-    except OSError:
+        with opened(folder / RESULT) as handle:
+            head = handle.read(_HEAD)
+    except (OSError, DataError):
         return False
-    if handle is None:
-        return False
-    with handle:
-        head = handle.read(_HEAD)
     return all(name in head for name in _NAMED)

@@ -7,6 +7,7 @@ stream: its blocks come with their bytes. A second reading cuts the file at the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from io import BytesIO
 from typing import BinaryIO, NamedTuple
@@ -14,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from grpo_cli.errors import DataError, InputChanged
-from grpo_cli.files.compression import is_packed, unpacked
+from grpo_cli.files.compression import is_packed, packer_of, unpacked
 from grpo_cli.files.inputs import Input, Section
 from grpo_cli.values.slices import Ints
 
@@ -63,17 +64,16 @@ def wide(size: int, columns: int) -> int:
 
 def blocks(source: Input, size: int = SIZE) -> Iterator[Block]:
     """The file in blocks of about `size` bytes that end at line ends."""
-    if is_packed(source):
-        start = 0
-        for data in _unpacked(source, size):
-            yield Block(source.name, start, len(data), partial(BytesIO, data))
-            start += len(data)
-        return
     whole = source.whole if isinstance(source, Section) else source
     step = size if whole.is_local else FAR * size
+    start = 0
     with source.open() as handle:
+        if packer_of(_peeked(handle)):
+            for data in _unpacked(source, size):
+                yield Block(source.name, start, len(data), partial(BytesIO, data))
+                start += len(data)
+            return
         refuse_other_encodings(source, handle)
-        start = 0
         end_of_file = source.pin.size
         while start < end_of_file:
             end = end_of_line(source, handle, min(start + step, end_of_file))
@@ -88,24 +88,29 @@ def blocks(source: Input, size: int = SIZE) -> Iterator[Block]:
 def again(source: Input, sizes: Iterable[int]) -> Iterator[Block]:
     """The same blocks again, by their sizes; a file whose length has changed is refused."""
     start = 0
-    packed = is_packed(source)
-    with unpacked(source) as handle:
+    with unpacked(source) if is_packed(source) else nullcontext() as stream:
         for size in sizes:
-            opening = partial(BytesIO, handle.read(size)) if packed else partial(_opened_at, source, start)
+            opening = partial(BytesIO, stream.read(size)) if stream else partial(_opened_at, source, start)
             yield Block(source.name, start, size, opening)
             start += size
-        more = handle.read(1) if packed else start != source.pin.size
+        more = stream.read(1) if stream else start != source.pin.size
     if more:
         raise InputChanged.between_readings(source.name)
 
 
 def refuse_other_encodings(source: Input, handle: BinaryIO) -> None:
     """Refuse empty files and UTF-16, by the first bytes."""
-    head: bytes = handle.peek(2)[:2]  # type: ignore[attr-defined]
+    head = _peeked(handle)
     if not head:
         raise DataError("no rows", "the file is empty", place=source.name)
-    if head in _OTHER_MARKS:
+    if head[:2] in _OTHER_MARKS:
         raise DataError("this is UTF-16, not text in UTF-8", "convert it first", place=source.name)
+
+
+def _peeked(handle: BinaryIO) -> bytes:
+    """The first bytes of a file, which stays at them."""
+    head: bytes = handle.peek(4)  # type: ignore[attr-defined]
+    return head
 
 
 def _opened_at(source: Input, start: int) -> BinaryIO:

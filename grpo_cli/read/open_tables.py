@@ -47,13 +47,13 @@ def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple
     named = {Path(name) for name in names}
     folder = None if output_folder is None else Path(os.path.realpath(output_folder))
     passed_over = set[Path]()
-    for path in matched.files:
-        is_output = folder is not None and Path(os.path.realpath(path)).is_relative_to(folder)
+    for real, path in matched.files.items():
+        is_output = folder is not None and Path(real).is_relative_to(folder)
         if path not in named and (is_output or not path.stat().st_size):
             passed_over.add(path)
     if len(passed_over) == len(matched.files):
         passed_over = set()
-    others = [path for path in matched.files if path not in passed_over]
+    others = [path for path in matched.files.values() if path not in passed_over]
     files, copies = _without_copies(others, named)
     running = [trial for path in files if path.is_dir() for trial in unfinished(path)]
     skipped = [str(path) for path in (*matched.skipped, *sorted(passed_over), *copies)]

@@ -244,7 +244,7 @@ def refuse_path(path: Path, *, force: bool, flag: str = "-o", makes_folders: boo
         raise UsageError(f"there is no directory {path.parent}", f"mkdir -p {path.parent}", place=named)
     if not path.exists():
         return
-    if is_input(path):
+    if is_input(path.stat()):
         raise UsageError(f"{path} is an input: it is never overwritten", f"give another name with {flag}")
     if path.is_dir():
         raise UsageError(f"{path} is a directory", f"give the name of a file with {flag}")

@@ -34,7 +34,7 @@ def touch(*names: str) -> None:
 
 
 def names(patterns: list[str]) -> list[str]:
-    return [str(path) for path in expand(patterns, SUFFIXES).files]
+    return [str(path) for path in expand(patterns, SUFFIXES).files.values()]
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -75,14 +75,14 @@ def test_own_outputs_and_private_names_are_skipped_and_listed(tree: Path) -> Non
     touch("d/a.jsonl", "d/a.advantages.jsonl", "d/_meta.jsonl", "d/notes.txt", "d/.hidden/x.jsonl")
     for pattern in ("d", "d/*.jsonl"):
         found = expand([pattern], SUFFIXES)
-        assert [path.name for path in found.files] == ["a.jsonl"]
+        assert [path.name for path in found.files.values()] == ["a.jsonl"]
         assert {path.name for path in found.skipped} == {"a.advantages.jsonl", "_meta.jsonl"}
 
 
 def test_a_file_named_literally_is_never_skipped(tree: Path) -> None:
     touch("_a.advantages.jsonl", "b[1].jsonl")
     found = expand(["*.jsonl", "_a.advantages.jsonl", "b[1].jsonl"], SUFFIXES)
-    assert [path.name for path in found.files] == ["b[1].jsonl", "_a.advantages.jsonl"]
+    assert [path.name for path in found.files.values()] == ["b[1].jsonl", "_a.advantages.jsonl"]
     assert found.skipped == []
 
 
