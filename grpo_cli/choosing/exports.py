@@ -263,7 +263,7 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     margins = rewards[made[0]] - rewards[made[1]]
     differ = margins > 0
     wide = differ & (margins >= (wanted.min_margin or 0.0))
-    facts: dict[str, Any] = {"narrow_pairs": int(differ.sum() - wide.sum())}
+    facts = {"narrow_pairs": int(differ.sum() - wide.sum())}
     made, margins = made[:, wide], margins[wide]
     if wanted.max_pairs is not None:
         seed = wanted.choice.seed
@@ -366,8 +366,7 @@ def _weight(rollouts: Rollouts, wanted: Wanted) -> Vector:
     weight = np.exp(exponents)
     total = 1 if wanted.weight == "softmax" else np.bincount(codes)[codes]
     sums = np.bincount(codes, weights=weight)
-    share: Vector = weight * total / sums[codes]
-    return share
+    return weight * total / sums[codes]
 
 
 def _below_highest(values: Vector, rollouts: Rollouts) -> Vector:

@@ -349,7 +349,7 @@ def choose_groups(
     if others:
         quantities = quantities.with_columns(_of_runs([inspection, *others], choice.solved_at))
     left = np.ones(len(quantities), dtype=bool)
-    dropped = list[facts.Dropped]()
+    dropped = []
 
     def drop(groups: Index, reason: str) -> None:
         left[groups] = False
@@ -361,7 +361,7 @@ def choose_groups(
         rows = np.bincount(codes, minlength=len(left))
         drop(np.flatnonzero(rows == 0), "--rows leaves out all of their rows")
     free = left.copy()
-    beside = dict[str, Mask]()
+    beside = {}
     for groups, reason in _beyond(choice, quantities, left):
         drop(groups, reason)
     if choice.holdout is not None:
@@ -416,7 +416,7 @@ def _held_out(inspection: Inspection, share: float, seed: int) -> tuple[str, Mas
     names = prompt_columns(narrow)
     of_draws = any(re.search(OF_DRAWS, name) for name in names)
     if names and (narrow.request.layout.flags.group or not of_draws):
-        keys: list[str | None] = key_texts(narrow, narrow, names)[0]["words"].to_list()
+        keys = key_texts(narrow, narrow, names)[0]["words"].to_list()
     else:
         text = (schema and schema.prompt) or inspection.columns.get("prompt")
         first = narrow.groups.first.cast(pl.Int64).to_numpy()

@@ -75,7 +75,7 @@ def packing(sink: BinaryIO, suffix: str, workers: int = _WORKERS) -> Iterator[Bi
     if not suffix:
         yield sink
         return
-    packer: _Packer = _Gzip(sink, workers) if suffix == ".gz" else _Zstandard(sink, workers)
+    packer = _Gzip(sink, workers) if suffix == ".gz" else _Zstandard(sink, workers)
     with packer.pool:  # waits for the few blocks that are being packed, also if the body fails
         yield cast("BinaryIO", packer)
         packer.finish()

@@ -171,8 +171,8 @@ def find(url: str, suffixes: Suffixes) -> tuple[list[Stored], list[str]]:
             return [Stored.at(url)], []
     prefix = key[: magic.start()].rpartition("/")[0] if magic else key.rstrip("/")
     pattern = _as_pattern(key)
-    files = list[Stored]()
-    skipped = list[str]()
+    files = []
+    skipped = []
     with _explained(shown(url)):
         objects = sorted(_listed(root, prefix), key=lambda item: natural(PurePosixPath(item["path"])))
     there = {item["path"] for item in objects}
@@ -282,7 +282,7 @@ def _listed_on_hub(
 
 def _all_of(answer: Any, name: str, until: float) -> bytes:
     """The body of an answer, unless it is too long or too slow."""
-    parts = list[bytes]()
+    parts = []
     size = 0
     while part := answer.read1(_LEAST):
         parts.append(part)
@@ -355,7 +355,7 @@ def _store(root: str) -> Any:
         return store.GCSStore(place, retry_config=retry, client_options=_client())
     if scheme == "az":
         return store.AzureStore(place, retry_config=retry, client_options=_client())
-    headers: dict[str, str] = {}
+    headers = {}
     if scheme == "hf":
         dataset, _, root = root.partition(" ")
         headers = _hub(dataset)[2]
@@ -489,7 +489,7 @@ def uploading(url: str, *, force: bool) -> Iterator[BinaryIO]:
     Without `force`, an object that was created meanwhile is not replaced, if the store can guarantee that.
     """
     with _explained(url):
-        sink: _Upload | _Spooled = _Upload(url, force=force) if url.startswith("s3://") else _Spooled(url, force=force)
+        sink = _Upload(url, force=force) if url.startswith("s3://") else _Spooled(url, force=force)
     try:
         yield cast("BinaryIO", sink)
         with _explained(url):

@@ -77,7 +77,7 @@ def read_parts(
     whole, values, codes = _columns_of_all(tables, parts, warn=warn, over=over)
     of_files = check(group(whole, Rule()), CHECKS_OF_FILES)
     narrows = []
-    refused = list[DataError]()
+    refused = []
     for at, value in enumerate(values):  # the columns of a part are copied only when it is its turn
         columns = _part(whole, value, np.flatnonzero(codes == at), parts.name(value))
         try:
@@ -104,8 +104,8 @@ def _columns_of_all(
 
     A plan that no row uses may need columns that the files lack.
     """
-    requests: dict[str, Request] = {}
-    refused: dict[str, GrpoError] = {}
+    requests = {}
+    refused = {}
     for name, (plan, binding) in parts.plans.items():
         try:
             requests[name] = choose(layout(tables, binding), plan, warn=warn)
@@ -148,7 +148,7 @@ def _without_rows(parts: PlanBy, values: Sequence[str]) -> list[str]:
 
 def _no_plan(parts: PlanBy, without: Mapping[str, int]) -> DataError:
     """The error that lists values without a plan."""
-    shown = list[str]()
+    shown = []
     for value, count in without.items():
         rows = "row" if count == 1 else "rows"
         shown.append(f"{plain(value)} ({count:,} {rows})")

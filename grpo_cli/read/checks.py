@@ -214,7 +214,7 @@ def comparable_steps(columns: Columns) -> list[str]:
     """Step-like columns that separate training steps; a `step` that varies inside rollouts counts their own steps."""
     request = columns.request
     rollout = request.roles.get("rollout")
-    varying = list[str]()
+    varying = []
     for name in request.for_checks.steps:
         varies = columns.values[name].n_unique() > 1
         if varies and (name not in DRAW_LIKE or _separates_draws(columns, name)):
@@ -306,9 +306,9 @@ def unequal_siblings(groups: Groups) -> None:
     codes = groups.rollouts.codes
     each = [(codes == code).arg_true() for code in several[:SHOWN].tolist()]
     places = groups.columns.places([int(rows[0]) for rows in each])
-    shown = list[str]()
+    shown = []
     for rows, place in zip(each, places, strict=True):
-        values = list[str]()
+        values = []
         for row in rows[:4]:
             parts = [f"{reward[row]:g}" if reward[row] is not None else "null" for reward in rewards]
             values.append(" + ".join(parts))
@@ -655,7 +655,7 @@ def repeated_samples(groups: Groups) -> Sequence[str]:
 
 def broken_lines(groups: Groups) -> Sequence[str]:
     """Warn of lines that were left out because they are not JSON objects."""
-    warnings = list[str]()
+    warnings = []
     for table in groups.columns.tables:
         gone = table.source.left_out
         if gone:
@@ -668,7 +668,7 @@ def broken_lines(groups: Groups) -> Sequence[str]:
 
 def empty_records(groups: Groups) -> Sequence[str]:
     """Warn of records without rollouts: an empty list, null, or a missing field."""
-    warnings = list[str]()
+    warnings = []
     for table, scanned in zip(groups.columns.tables, groups.columns.scans, strict=True):
         if scanned.empty:
             records = "record has" if scanned.empty == 1 else "records have"
@@ -798,7 +798,7 @@ def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
         return
     row = missing.arg_max() or 0
     count = int(missing.sum())
-    shown = list[str]()
+    shown = []
     for k, name in enumerate(narrow.reward_names):
         value = narrow.table[f"reward.{k}"][row]
         shown.append(f"{name} is {'null or missing' if value is None else value}")

@@ -216,7 +216,7 @@ class ReadColumns:
 
 def _taken(tables: Sequence[dict[str, pl.Series]], name: str, lengths: Sequence[int]) -> pl.Series:
     """Take a column out of all tables, which may have it in different types; null where a table lacks it."""
-    parts = list[pl.Series]()
+    parts = []
     for table, length in zip(tables, lengths, strict=True):
         if name in table:
             parts.append(table.pop(name))
@@ -233,7 +233,7 @@ def _with_outcomes(columns: Columns) -> Columns:
         return columns
     numbers = {_float(text): text for text in outcomes}
     counted = {}
-    used = set[str]()
+    used = set()
     for name in columns.request.rewards:
         column = columns.values[name]
         known = dict(outcomes)

@@ -95,7 +95,7 @@ def marked(
 
     Of a mark without words of its own, such as `mask_sample`, another column may name the reason.
     """
-    held = dict[int, pl.Series]()
+    held = {}
     for at, mark in enumerate(marks):
         if {*mark.columns} <= {*columns}:
             rows = _holds(columns, mark, typed=typed)

@@ -46,7 +46,7 @@ def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple
     matched = expand(names, registry.SUFFIXES)
     named = {Path(name) for name in names}
     folder = None if output_folder is None else Path(os.path.realpath(output_folder))
-    passed_over = set[Path]()
+    passed_over = set()
     for real, path in matched.files.items():
         is_output = folder is not None and Path(real).is_relative_to(folder)
         if path not in named and (is_output or not path.stat().st_size):
@@ -63,14 +63,14 @@ def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple
 def _find_objects(urls: Sequence[str], output_folder: str | None) -> tuple[list[Input], list[str]]:
     """The same for objects in stores."""
     files = dict[str, Stored]()
-    skipped = list[str]()
+    skipped = []
     for url in urls:
         found, passed_over = find(url, registry.SUFFIXES)
         if in_store(file.path for file in found):
             raise UsageError(f"{url}: job folders of Harbor are not read from a store", "copy it to a disk first")
         files |= {file.path: file for file in found}
         skipped += passed_over
-    outputs = list[str]()
+    outputs = []
     if output_folder is not None:
         outputs = [file for file in files if file not in urls and file.startswith(output_folder)]
     if len(outputs) < len(files):

@@ -134,7 +134,7 @@ def several(
     shown = []
     for code in unclear[:EXAMPLES].tolist():
         key = ""
-        places = list[str]()
+        places = []
         for at, (codes, named) in enumerate(sides):
             rows = np.flatnonzero(codes == code).tolist()
             if rows:

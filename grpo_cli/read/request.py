@@ -166,7 +166,7 @@ def choose(layout: Layout, plan: Plan, *, warn: bool = True) -> Request:
     for_checks = _for_checks(layout, rule, roles, warn=warn)
     required |= {name for name in layout.rollouts if name in derived or name == PARENT}
     kinds: dict[str, Kind] = dict.fromkeys((*key, *named), "key")
-    marked = list[str]()
+    marked = []
     sought = set[str]()
     for mark in layout.marks:
         marked += [name for name in mark.columns if is_there(name, names) or name in derived]
@@ -207,7 +207,7 @@ def united(parts: Mapping[str, Request], by: str) -> Request:
     kinds: dict[str, Kind] = {by: "key"}
     made = dict[str, Field]()
     rewards = list[str]()
-    needed = list[set[str]]()
+    needed = []
     for request in parts.values():
         for field_ in request.fields:
             if kinds.setdefault(field_.name, field_.kind) == "key":
@@ -245,7 +245,7 @@ def _for_checks(layout: Layout, rule: Rule, roles: Mapping[str, str], *, warn: b
     others = {*names} - {*key, *rewards, *named}
     readable = others.difference(*(one.format.untyped for one in layout.tables if isinstance(one.format, FrameReader)))
     turn = next((name for name in TURNS if is_open and name in readable), "")
-    rollouts: list[str] = [name for name in ROLLOUT_IDS if is_open and name in others]
+    rollouts = [name for name in ROLLOUT_IDS if is_open and name in others]
     rollouts += [name for name in IDS_OF_TURNS if turn and name in readable]
     sources = [name for name in SOURCES if warn and name in readable - {*repeats}][:MOST_SOURCES]
     marked = [name for mark in layout.marks for name in mark.columns]

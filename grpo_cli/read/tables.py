@@ -315,7 +315,7 @@ class Located:
     def places(self, rows: Sequence[int]) -> list[str]:
         """The same of several rows; each file is read at most once for them."""
         spots, which = np.unique(self.places_of(np.array(rows, np.int64)), return_inverse=True)
-        found = list[str]()
+        found = []
         for at, here in self.by_file(spots):
             found += self.tables[at].places(here.tolist())
         return [found[at] for at in which.tolist()]
@@ -351,8 +351,8 @@ class Located:
     def records(self, rows: Index, columns: Sequence[str], *, as_json: bool = False) -> list[dict[str, Any]]:
         """The values, or the JSON texts, of columns at rows in any order; a record lacks the columns that its file lacks."""
         places, which = np.unique(self.places_of(rows), return_inverse=True)
-        wanted = dict[str, Excerpt]()
-        tables = list[Table]()
+        wanted = {}
+        tables = []
         for at, here in self.by_file(places):
             tables.append(self.tables[at])
             wanted[self.tables[at].name] = Excerpt(self.scans[at].index, here, columns, as_json)
@@ -493,7 +493,7 @@ class DerivedColumns(NamedTuple):
 
     def _of_parts(self, made: Derived, value: Any, *, as_is: bool) -> Any:
         """The sum over the parts with a value, or the value of the only part; what the schema says, or None, if no part has one."""
-        named: Mapping[Any, Any] = value if isinstance(value, dict) else dict(enumerate(value))
+        named = value if isinstance(value, dict) else dict(enumerate(value))
         if made.single and len(named) > 1:
             names = ", ".join(map(str, named))
             cure = f"choose one with --reward {made.source}.NAME.{made.value}"

@@ -234,7 +234,7 @@ class Reader:
 
     def said(self, rows: Index) -> list[Said]:
         """What was said in these rollouts; empty where no column has a text."""
-        found = dict[int, Said]()
+        found = {}
         files = self._narrow.file.gather(rows).to_numpy()
         for file in np.unique(files).tolist():
             columns = self.columns(file)

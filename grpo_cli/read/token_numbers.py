@@ -50,8 +50,7 @@ class TokenPart(NamedTuple):
     @property
     def starts(self) -> Ints:
         """Where the tokens of each row begin."""
-        starts: Ints = np.cumsum(self.sizes) - self.sizes
-        return starts
+        return np.cumsum(self.sizes) - self.sizes
 
     def sums(self, values: np.ndarray) -> Vector:
         """The sum over the tokens of each row that count; 0 for a row without any."""

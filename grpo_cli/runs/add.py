@@ -279,7 +279,7 @@ def _refuse_changed_values(other: Table, frame: pl.DataFrame, names: Iterable[st
 
 def _chosen(columns: Sequence[str], chosen: Sequence[str]) -> dict[str, str]:
     """The columns to add, by their new names."""
-    new: dict[str, str] = {}
+    new = {}
     for text in chosen:
         name, _, other = (text, "", "") if text in columns else text.partition("=")
         other = other or name

@@ -56,7 +56,7 @@ class OnFiles:
     @property
     def earlier(self) -> dict[str, str]:
         """The inputs of --against by their names; a path that exists as it is written has no name."""
-        named = dict[str, str]()
+        named = {}
         for text in self.before:
             name, sign, path = text.partition("=")
             if not sign or is_url(text) or Path(text).exists():
@@ -140,7 +140,7 @@ def _kl_of(given: Given) -> tuple[KlField, ...]:
 def _marks(given: Given) -> tuple[Mark, ...]:
     """The marks that flags name."""
     kinds: dict[str, MarkKind] = {"masked_column": "masked", "left_out_column": "left_out"}
-    marks = list[Mark]()
+    marks = []
     unmet = condition_of(given, "rows", of_rows=True)
     if unmet is not None:
         marks.append(Mark(kind="left_out", state="unmet", flag="--rows", unmet=unmet))
@@ -150,7 +150,7 @@ def _marks(given: Given) -> tuple[Mark, ...]:
 
 def _outcomes(parts: Iterable[str]) -> dict[str, float | None]:
     """The number for each text; None for a missing reward."""
-    outcomes: dict[str, float | None] = {}
+    outcomes = {}
     for part in parts:
         name, sign, number = (piece.strip() for piece in part.rpartition("="))
         if not (sign and number):

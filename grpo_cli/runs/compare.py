@@ -96,7 +96,7 @@ def compared(job: Job, tables: Sequence[Table]) -> Comparison:
         plan.refuse_distill("a comparison of one advantage a row")
     found = layout(tables, job.binding)
     most = max(plans.values(), key=lambda plan: plan.uses_batch)
-    ways: dict[str, Counting] = {name: each.rollouts or "each" for name, each in job.plans.items()}
+    ways = {name: each.rollouts or "each" for name, each in job.plans.items()}
     way = job.binding.rollouts
     if way != "none":  # a plan that does not say it takes it from the file
         way = max(ways.values(), key=lambda one: (one == "once", one != "each"))
@@ -126,7 +126,7 @@ def _options(given: Given) -> dict[str, Given]:
     known = {*OF_PART} - {"reward", "rollout_reward"}  # all plans read the same columns
     presets = [("preset", text) for text in given.compared_presets]
     methods = [("method", text) for text in given.contenders]
-    plans = dict[str, Given]()
+    plans = {}
     for kind, text in (*presets, *methods):
         name, *options = items(text)
         if text in plans:

@@ -91,14 +91,14 @@ def report_groups(inspection: Inspection, *, most: int = GROUPS, text: int = TEX
     rows = np.concatenate([np.zeros(0, np.int64), *each_rows])
     firsts = np.array([some[0] for some in each_rows], dtype=np.int64)
     room = _room(text // 2, len(firsts), SHORTEST)
-    prompts = list[list[Passage]]()
+    prompts = []
     for first, group in zip(said(inspection, firsts), groups, strict=True):
         is_key = plain_text(written(first.prompt) or "") == group.key  # which is not repeated
         prompts.append([] if is_key else _shortened(first.prompt, room))
     truths = _truths(inspection, firsts, room)
     conversations = _conversations(inspection, each_rows, text)
     lines = describe_rows(inspection, rows)
-    cells: dict[str, list[Any]] = {
+    cells = {
         "row": [line.row for line in lines],
         **{head: [line.rewards[name] for line in lines] for name, head in components.items()},
         "reward": [line.reward for line in lines],
@@ -108,7 +108,7 @@ def report_groups(inspection: Inspection, *, most: int = GROUPS, text: int = TEX
     }
     of_rows = zip(*cells.values(), strict=True)
     sizes = rows_of(inspection.groups)[codes].to_list()
-    of_groups = list[GroupRows]()
+    of_groups = []
     for at, size in enumerate(sizes):
         some = [*islice(of_rows, len(each_rows[at]))]
         of_groups.append(GroupRows(prompts[at], truths[at], size > ROWS, some, conversations.get(at)))
@@ -233,7 +233,7 @@ def describe_rows(inspection: Inspection, rows: Index) -> list[RowLine]:
     columns = {"reward": raw[".reward"], "advantage": scored[".advantage"], "status": scored[".status"]}
     facts = only_finite(pl.DataFrame({**columns, "length": length}))
     components = only_finite(narrow.table[rows].select(pl.selectors.starts_with("reward.")))
-    lines = list[RowLine]()
+    lines = []
     for row, values, line in zip(rows.tolist(), components.iter_rows(), facts.iter_rows(named=True), strict=True):
         file, number = narrow.spot(row)
         rewards = dict(zip(narrow.reward_names, values, strict=True))

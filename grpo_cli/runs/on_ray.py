@@ -102,7 +102,7 @@ class Tasks:
 
     def write(self, output: Output, targets: Sequence[Target], writings: Iterator[Writing]) -> list[str]:
         """Write outputs in tasks, and then those of files that only this process has."""
-        own = list[Writing]()
+        own = []
         written = 0
         notes = list[str]()
 
@@ -159,7 +159,7 @@ def _pieces(table: Table, least: int, work: Callable[[Table], Any]) -> list[Tabl
 
 def _together(items: Iterable[Item], size: Callable[[Item], int], least: int) -> Iterator[list[Item]]:
     """Consecutive items in groups of at least this size, except the last group."""
-    group = list[Item]()
+    group = []
     total = 0
     for item in items:
         group.append(item)

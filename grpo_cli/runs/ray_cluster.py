@@ -130,7 +130,7 @@ def unseen(pins: dict[str, tuple[int, int]], marks: Sequence[str], version: str)
 @contextmanager
 def _marked(folders: Iterable[Path]) -> Iterator[list[str]]:
     """Empty files in these folders, or in their nearest parents that exist, until all machines have looked."""
-    marks = list[str]()
+    marks = []
     try:
         there = {next(parent for parent in (folder, *folder.parents) if parent.is_dir()) for folder in folders}
         for folder in there:

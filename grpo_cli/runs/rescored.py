@@ -68,7 +68,7 @@ def two_rewards(
     """
     names = other.binding.rewards
     paired = before = None
-    warnings = list[str]()
+    warnings = []
     if not others:
         if names == now.narrow.reward_names:
             wrong = f"the reward and --old-rewards-column are the same column, {', '.join(names)}"

@@ -121,7 +121,7 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Selected:
     refuse_changed(tables)
     make_folders(targets)
     tables = [watching.writing(at, table) for at, table in enumerate(tables)]
-    outputs = list[list[_Part]]()
+    outputs = []
     for rows in kept.values():
         parts = [*map(_Part, tables, narrow.scans, narrow.lengths, _of_tables(narrow, rows))]
         outputs += [parts] if joined else [[part] for part in parts]
@@ -181,7 +181,7 @@ def _write(outputs: Sequence[tuple[Target, Sequence[_Part]]], *, force: bool) ->
 
     Rows of one input are written as they are, those of several as lines or as a frame with the columns of all.
     """
-    notes: list[str] = []
+    notes = []
     with folders_synced(paths_of([target for target, _ in outputs])):
         for at, (target, parts) in enumerate(outputs):
             table, scanned, length, rows = parts[0]

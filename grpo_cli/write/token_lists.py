@@ -209,8 +209,8 @@ def response_tokens(
         if columns.length
         else []
     )
-    parts = list[np.ndarray]()
-    sizes = list[int]()
+    parts = []
+    sizes = []
     size = 0
     for at in range(len(texts)):
         tokens = counts[columns.tokens][at] if columns.tokens else None
