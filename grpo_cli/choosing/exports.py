@@ -220,11 +220,11 @@ def _lowest_kept(rewards: Vector, worst: float, best: float) -> Iterator[str]:
     """A warning about records that are the best of their group and still have the lowest reward of all rows."""
     if worst == best != 1:  # if all are solved, no record is a failure
         yield f"every row has the reward {worst:g}: no record is better than another row"
-    lowest = int((rewards == worst).sum()) if worst < best else 0
+    lowest = (rewards == worst).sum() if worst < best else 0
     if lowest:
         have = "has" if lowest == 1 else "have"
         records = f"{lowest:,} of {len(rewards):,} records"
-        more = float(rewards[rewards > worst].min(initial=best))
+        more = rewards[rewards > worst].min(initial=best)
         yield f"{records} {have} the lowest reward, {worst:g}: no row of the same group is better; --min-reward {more:g} leaves them out"
 
 

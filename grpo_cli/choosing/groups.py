@@ -242,7 +242,7 @@ def _with_siblings(inspection: Inspection, picked: Mask) -> Mask:
     if inspection.raw.plan.unit.take == "each":
         return picked
     rollouts = inspection.narrow.table["rollout"].to_numpy()
-    kept = np.zeros(int(rollouts.max()) + 1, dtype=bool)
+    kept = np.zeros(rollouts.max() + 1, dtype=bool)
     kept[rollouts[picked]] = True
     whole: Mask = kept[rollouts]
     return whole
@@ -378,7 +378,7 @@ def choose_groups(
             rows = np.bincount(narrow.table["group"].to_numpy()[picked], minlength=len(left))
             free &= rows > 0
         draw = np.random.default_rng([choice.seed or 0, 1])  # not that of --limit
-        as_many = int((free & left).sum())
+        as_many = (free & left).sum()
         drawn = draw.permutation(np.flatnonzero(free))[:as_many]
         beside["control"] = np.isin(np.arange(len(left)), drawn)
     return {"": left, **beside}, dropped
@@ -451,7 +451,7 @@ def _beyond_share(stds: pl.Series, share: float, slack: float) -> Index:
     order = np.argsort(-variances, kind="stable")
     total = np.cumsum(variances[order])
     least = share * total[-1] * (1 - 1e-12) - slack if len(total) else 0.0
-    kept = int(np.searchsorted(total, least)) + 1 if least > 0 else 0
+    kept = np.searchsorted(total, least) + 1 if least > 0 else 0
     return order[kept:]
 
 

@@ -247,7 +247,7 @@ def several_prompts(groups: Groups) -> Sequence[str]:
     columns = groups.columns
     coded = groups.by_key if groups.cut_size else groups.coded
     key = columns.request.key_words or "the block size"
-    label = columns.label(int(coded.first[groups.mixed.code]))
+    label = columns.label(coded.first[groups.mixed.code])
     if not groups.rule.key_is_named:
         raise mixed_error(groups.mixed, key, groups.rule.key, label)
     return (groups.mixed.words(key, label),)
@@ -305,7 +305,7 @@ def unequal_siblings(groups: Groups) -> None:
         return
     codes = groups.rollouts.codes
     each = [(codes == code).arg_true() for code in several[:SHOWN].tolist()]
-    places = groups.columns.places([int(rows[0]) for rows in each])
+    places = groups.columns.places([rows[0] for rows in each])
     shown = []
     for rows, place in zip(each, places, strict=True):
         values = []
@@ -448,8 +448,8 @@ def last_blocks(groups: Groups) -> None:
     """Refuse a last block with too few rows, unless --partial decides."""
     if groups.short is not None and groups.dropped is None:
         code = int(np.argmax(groups.short))
-        rows = int(sizes(groups.coded)[code])
-        place = groups.columns.place(int(groups.coded.first[code]))
+        rows = sizes(groups.coded)[code]
+        place = groups.columns.place(groups.coded.first[code])
         plural = "" if rows == 1 else "s"
         raise DataError(
             f"{place}: the last block has {rows} row{plural}, not {groups.rule.size}",
@@ -474,7 +474,7 @@ def other_sizes(groups: Groups) -> None:
         unexpected &= ~groups.dropped
     wrong = np.flatnonzero(unexpected).tolist()
     if wrong:
-        first = int(coded.first[wrong[0]])
+        first = coded.first[wrong[0]]
         count = counts[wrong[0]]
         size = f"{count} {unit}{'' if count == 1 else 's'}"
         such = f"{len(wrong)} such {'group' if len(wrong) == 1 else 'groups'} of {coded.size}"
@@ -632,7 +632,7 @@ def _follow(codes: np.ndarray[Any, Any], total: Vector, logged: Vector) -> bool:
     squares = np.bincount(codes, x * x, size)
     products = np.bincount(codes, x * y, size)
     slope = np.divide(products, squares, out=np.zeros(size), where=squares > 0)
-    most = float(np.abs(y).max(initial=0.0))
+    most = np.abs(y).max(initial=0.0)
     if most == 0 or (slope < 0).any():
         return False
     away = np.abs(y - slope[codes] * x)
@@ -797,7 +797,7 @@ def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
     if not missing.any():
         return
     row = missing.arg_max() or 0
-    count = int(missing.sum())
+    count = missing.sum()
     shown = []
     for k, name in enumerate(narrow.reward_names):
         value = narrow.table[f"reward.{k}"][row]
@@ -818,6 +818,6 @@ def refuse_singletons(plan: Plan, scored: pl.Series, narrow: Narrow) -> None:
     if plan.alone.result != "error" or not singletons.any():
         return
     row = singletons.arg_max() or 0
-    name = narrow.label(int(narrow.table["group"][row]))
+    name = narrow.label(narrow.table["group"][row])
     cure = "--singleton zero|raw|unit|nan|null|drop decides what it gets"
     raise DataError(f"{narrow.place(row)}: the group {name} has a single scored row", cure)

@@ -251,7 +251,7 @@ def _with_outcomes(columns: Columns) -> Columns:
                 wrong = f"{columns.place(row)}: {name} is {shown!r}, which --map does not name"
                 pair = f'"{shown}=NUMBER"' if "," in text else f"{shown}=NUMBER"
                 raise DataError(wrong, f"add its value: --map '{pair}', nan for a missing reward") from None
-        counted[name] = texts.replace_strict(list(known), list(known.values()), return_dtype=pl.Float64)
+        counted[name] = texts.replace_strict(known, return_dtype=pl.Float64)
     unused = tuple(text for text in outcomes if text not in used)
     return replace(columns, values={**columns.values, **counted}, unused=unused)
 

@@ -117,7 +117,7 @@ def _size_by_advantages(coded: Coded, advantages: pl.Series) -> int | None:
     cut = blocks(coded, size)
     values = advantages.fill_nan(None).fill_null(0.0).to_numpy()
     sums = np.bincount(cut.codes.to_numpy(), weights=values, minlength=cut.size)
-    near = ROUNDED * size * max(1.0, float(np.abs(values).max()))
+    near = ROUNDED * size * max(1.0, np.abs(values).max())
     add_up = np.isfinite(sums).all() and (np.abs(sums) <= near).all()
     return size if add_up and values.any() else None
 

@@ -168,7 +168,7 @@ class Narrow(Located):
 
     def label(self, code: int, width: int = LONGEST) -> str:
         """The key of a group as text on one line, nearly always in full; each of its columns in no more than `width` cells."""
-        return label(self.key, code, int(self.groups.first[code]), width)
+        return label(self.key, code, self.groups.first[code], width)
 
 
 def _identity(groups: Groups) -> pl.DataFrame:

@@ -319,7 +319,7 @@ def _several(keyed: Keyed, unclear: Index, sides: tuple[Narrow, Narrow], what: s
     """The error for rollouts that do not match one to one."""
 
     def label(at: int, row: int) -> str:
-        return sides[at].label(int(sides[at].table["group"][row]))
+        return sides[at].label(sides[at].table["group"][row])
 
     codes = [(keyed.mine, sides[0].places), (keyed.theirs, sides[1].places)]
     return several(what, unclear, codes, label, cure)

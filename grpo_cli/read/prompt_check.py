@@ -232,7 +232,7 @@ def _compared_rows(read: Located, coded: Coded) -> Index:
     if len(cheap) == len(read.tables) and size <= SMALL:
         return rows
     # Groups spread over all rows; fewer if rows are long.
-    groups = int(max(FEWEST, min(GROUPS, BYTES // max(1, size // max(1, sum(read.lengths)))))) // len(cheap) + 1
+    groups = max(FEWEST, min(GROUPS, BYTES // max(1, size // max(1, sum(read.lengths))))) // len(cheap) + 1
     codes = coded.codes.to_numpy()
     chosen = np.zeros(coded.size, bool)
     for part in cheap:

@@ -133,7 +133,7 @@ def _lists_of_rewards(table: Table, binding: Binding) -> Schema | None:
         )
     note = f"each record has one {response}: if its rewards are parts of one reward, write each part to its own column"
     return Schema(
-        name="lists", title=title, tool="", layout="wide", source="", group=(PARENT,), reward=tuple(names),
+        name="lists", title=title, tool="", layout="wide", source="", group=(PARENT,), reward=names,
         note=note if response else "",
     )  # fmt: skip
 
@@ -181,7 +181,7 @@ def _key_of_items(table: Table, reward: str) -> str:
         if lists and all(of_items) and all(of_kind):
             found[name] = any(len({*map(str, items)}) < len(items) for items, _ in lists)
     repeated = [name for name, repeats in found.items() if repeats]
-    is_one = bool(single) and not {*found} & {*PROMPT_TEXTS}
+    is_one = single and not {*found} & {*PROMPT_TEXTS}
     return next(iter(repeated if repeated or is_one else found), "")
 
 

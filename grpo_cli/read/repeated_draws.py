@@ -66,10 +66,10 @@ class Draws:
         codes, lengths = (np.arange(coded.size), rows) if coded.together else coded.runs()
         stretches = np.bincount(codes, minlength=coded.size)
         self.sizes = _counter(rows)  # groups by their number of rows
-        self.last_group = int(rows[-1])  # rows of the group that starts last
+        self.last_group = rows[-1]  # rows of the group that starts last
         self.stretches = _counter(lengths)  # stretches by their number of rows
-        self.first = int(lengths[0])  # rows of the first stretch
-        self.last = int(lengths[-1])  # rows of the last stretch
+        self.first = lengths[0]  # rows of the first stretch
+        self.last = lengths[-1]  # rows of the last stretch
         self.stretches_of_last = int(stretches[codes[-1]])  # stretches in the group of the last stretch
         self.split = int((stretches > 1).sum())  # groups with several stretches
         # The stretches of these groups by their number of rows.
@@ -219,7 +219,7 @@ def by_baselines(coded: Coded, baseline: pl.Series) -> Suspicion | None:
         return None
     values = baseline.to_numpy()
     codes = coded.codes.to_numpy()
-    near = _NEAR * max(1.0, float(np.abs(values).max()))
+    near = _NEAR * max(1.0, np.abs(values).max())
     differs = np.abs(np.diff(values)) > near
     cuts = (codes[1:] != codes[:-1]) | differs
     starts = np.flatnonzero(np.concatenate([[True], cuts]))
@@ -230,7 +230,7 @@ def by_baselines(coded: Coded, baseline: pl.Series) -> Suspicion | None:
     if len(of_blocks) != 1 or of_blocks == [1]:
         return None
     (size,) = of_blocks
-    count = int(split.sum())
+    count = split.sum()
     groups = "a group was" if count == 1 else f"{count} groups were"
     reason = f"{groups} normalised in blocks of {size} by the trainer, as its advantages show"
     # A larger group whose size is no multiple would be cut inside a draw.

@@ -326,7 +326,7 @@ class Located:
 
     def rows_of(self, file: int) -> tuple[Index, Index]:
         """The rows of a file: their numbers here, and in the file."""
-        end = int(self.ends[file])
+        end = self.ends[file]
         start = end - self.lengths[file]
         span = (start, end) if self.rows is None else np.searchsorted(self.rows, [start, end])
         rows = np.arange(*span)
@@ -336,7 +336,7 @@ class Located:
         """For ascending rows of all tables: the number of each file that has some, and their numbers in it."""
         cuts = np.searchsorted(places, [0, *self.ends])
         for at in np.flatnonzero(np.diff(cuts)).tolist():
-            start = int(self.ends[at]) - self.lengths[at]
+            start = self.ends[at] - self.lengths[at]
             yield at, places[cuts[at] : cuts[at + 1]] - start
 
     def texts_at(self, rows: Index, columns: Sequence[str], *, as_json: bool = True) -> Iterator[pl.DataFrame]:

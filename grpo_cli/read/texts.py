@@ -456,7 +456,7 @@ class Labels:
 
     def _text(self, code: int) -> str:
         """The key on one line, without a chat template, as long as it is."""
-        return label(self._narrow.key, code, int(self._narrow.groups.first[code]), WIDEST)
+        return label(self._narrow.key, code, self._narrow.groups.first[code], WIDEST)
 
 
 def code_of(narrow: Narrow, key: str) -> int:

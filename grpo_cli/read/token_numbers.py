@@ -160,7 +160,7 @@ def _part(
         if (wrong := size != first).any():
             at = wrong.arg_max() or 0
             what = f"{name} has {size[at]:,} numbers, {columns[0]} {first[at]:,}"
-            raise DataError(what, "the lists must be of the same tokens", place=place(int(there[at])))
+            raise DataError(what, "the lists must be of the same tokens", place=place(there[at]))
     lengths = first.to_numpy()
     flats = {name: series.explode(empty_as_null=False, keep_nulls=False) for name, series in lists.items()}
     values = {name: flat.cast(pl.Float64).fill_null(np.nan).to_numpy() for name, flat in flats.items()}
@@ -172,13 +172,13 @@ def _part(
             unusable &= counting
         if unusable.any() and (strict or name == mask):
             at = int(unusable.argmax())
-            row = int(np.searchsorted(ends, at, side="right"))
-            token = at - int(ends[row] - lengths[row]) + 1
+            row = np.searchsorted(ends, at, side="right")
+            token = at - ends[row] + lengths[row] + 1
             value = "null" if flats[name][at] is None else numbers[at]
             what = f"{name} is {value} at token {token}"
             cure = "if it is a token of the prompt, --mask COL names a list of the tokens that count"
             counts = "write 0 or 1 for each token" if name == mask else f"{mask} says that this token counts"
-            raise DataError(what, counts if mask else cure, place=place(int(there[row])))
+            raise DataError(what, counts if mask else cure, place=place(there[row]))
     part = TokenPart(
         rows=rows[there],
         sizes=lengths,

@@ -167,7 +167,7 @@ def portions(
             rows = all_rows % size if size else all_rows
             cut = None
             if rows != all_rows:
-                cut = int(starts[-rows]) if rows else len(data)
+                cut = starts[-rows] if rows else len(data)
         if cut is not None:
             yield InMemory.of(b"".join([*waiting, data[:cut]]), STDOUT, before)
             waiting = []

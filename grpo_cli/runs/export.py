@@ -375,7 +375,7 @@ def _pairs(narrow: Narrow, columns: TextColumns, chosen: Index, rejected: Index)
         ends = np.cumsum(store.size(chosen) + store.size(rejected))
         start = 0
         while start < len(chosen):
-            base = int(ends[start - 1]) if start else 0
+            base = ends[start - 1] if start else 0
             fits = int(np.searchsorted(ends, base + PIECE_BYTES, side="right"))
             end = max(start + 1, fits)
             some = slice(start, min(end, start + PIECE_ROWS))

@@ -162,7 +162,7 @@ def _with_records(narrow: Narrow, kept: Index) -> Index:
             records = table.scan([Field(PARENT, "key")]).frame[PARENT].to_numpy()
             kept_here = _of_tables(narrow, kept)[at]
             own = np.isin(records[foreign], records[kept_here])
-            start = int(narrow.ends[at]) - narrow.lengths[at]
+            start = narrow.ends[at] - narrow.lengths[at]
             whole.append(foreign[own] + start)
     return np.sort(np.concatenate(whole))
 

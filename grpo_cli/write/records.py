@@ -41,7 +41,7 @@ def _messages_in(text: str) -> str | None:
         inner = json.loads(text)
         messages = json.loads(inner)
         if all(map(is_message, messages)):
-            return on_one_line(str(inner).strip())
+            return on_one_line(inner.strip())
     return None
 
 
@@ -51,7 +51,7 @@ def conversations(texts: pl.Series, place: Place) -> pl.Series:
     wrong = ~found.str.contains(_LIST)
     if wrong.any():
         row = wrong.arg_max() or 0
-        said = f"a conversation is not a list of messages: {str(found[row])[:40]}"
+        said = f"a conversation is not a list of messages: {found[row][:40]}"
         raise DataError(said, "name --prompt and --response instead", place=place(row))
     return found
 

@@ -148,7 +148,7 @@ def _own_numbers(
             own, every = (counts.cast(pl.Int64).to_numpy() for counts in (counting.list.sum(), counting.list.len()))
             whole = (part.sizes != own) & (part.sizes == every)
             if (wrong := (part.sizes != own) & ~whole).any():
-                at = int(wrong.argmax())
+                at = wrong.argmax()
                 what = f"{columns.token_logprobs} has {part.sizes[at]:,} numbers, the response {own[at]:,} tokens"
                 cure = f"the lists are of the response, or of all {every[at]:,} tokens of the row"
                 if columns.names == [columns.length]:
