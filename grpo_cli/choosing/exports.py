@@ -264,7 +264,8 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     differ = margins > 0
     wide = differ & (margins >= (wanted.min_margin or 0.0))
     facts = {"narrow_pairs": int(differ.sum() - wide.sum())}
-    made, margins = made[:, wide], margins[wide]
+    made = made[:, wide]
+    margins = margins[wide]
     if wanted.max_pairs is not None:
         seed = wanted.choice.seed
         by = -margins if seed is None else np.random.default_rng(seed).random(len(margins))

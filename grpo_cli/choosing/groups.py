@@ -495,7 +495,9 @@ def pick_rows(codes: Codes, rewards: Vector, most: int, how: Pick, seed: int, le
     chosen = np.zeros(len(codes), dtype=bool)
     if not len(finite):
         return chosen
-    codes, rewards, most = codes[finite], rewards[finite], min(most, len(finite))
+    codes = codes[finite]
+    rewards = rewards[finite]
+    most = min(most, len(finite))
     by = -rewards if how == "best" else rewards
     if lengths is not None:
         by = lengths[finite]

@@ -124,7 +124,9 @@ class _Explained(Unbuffered):
     """
 
     def __init__(self, stream: BinaryIO, source: Input) -> None:
-        self._stream, self._source, self._line = stream, source, 0
+        self._stream = stream
+        self._source = source
+        self._line = 0
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         try:
@@ -152,8 +154,11 @@ class _Packer(RawIOBase):
     size: int
 
     def __init__(self, sink: BinaryIO, workers: int) -> None:
-        self._sink, self._text, self._waiting = sink, bytearray(), deque[Future[bytes]]()
-        self._workers, self.pool = workers, ThreadPoolExecutor(workers)
+        self._sink = sink
+        self._text = bytearray()
+        self._waiting = deque[Future[bytes]]()
+        self._workers = workers
+        self.pool = ThreadPoolExecutor(workers)
 
     def pack(self, text: bytes) -> bytes:
         """The packed bytes of a block, which need no other block."""
@@ -198,7 +203,8 @@ class _Gzip(_Packer):
         return packer.compress(text) + packer.flush(zlib.Z_SYNC_FLUSH)
 
     def _begin(self, text: bytes) -> None:
-        self._sum, self._length = zlib.crc32(text, self._sum), self._length + len(text)
+        self._sum = zlib.crc32(text, self._sum)
+        self._length += len(text)
         super()._begin(text)
 
     def finish(self) -> None:

@@ -17,10 +17,9 @@ from grpo_cli.errors import DataError, reason
 from grpo_cli.files.kept import note
 
 _COPY = "copy the folder without links (cp -rL), or remove it"
-_LINKED, _BLOBS = (
-    "snapshots",
-    "blobs",
-)  # folders in the cache of the Hugging Face hub: of links, and of what they lead to
+# Folders in the cache of the Hugging Face hub: of links, and of what they lead to.
+_LINKED = "snapshots"
+_BLOBS = "blobs"
 
 
 def inside(folder: Path, name: str) -> Path:

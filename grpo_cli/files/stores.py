@@ -127,7 +127,10 @@ class _Ranges:
     """The bytes of an object. Requests grow while it is read sequentially, and stay small for random access."""
 
     def __init__(self, source: Stored) -> None:
-        self._source, self._data, self._start, self._step = source, b"", 0, _LEAST
+        self._source = source
+        self._data = b""
+        self._start = 0
+        self._step = _LEAST
 
     def into(self, buffer: memoryview, at: int) -> int:
         """Fill a buffer with the bytes from an offset on."""
@@ -505,7 +508,9 @@ class _Spooled(RawIOBase):
 
     def __init__(self, url: str, *, force: bool, at_once: int = _MOST_AT_ONCE) -> None:
         self._at_once = at_once
-        self._url, self._force, self._file = url, force, tempfile.TemporaryFile(prefix="grpo-adv.")  # noqa: SIM115
+        self._url = url
+        self._force = force
+        self._file = tempfile.TemporaryFile(prefix="grpo-adv.")  # noqa: SIM115
 
     def writable(self) -> bool:
         return True
@@ -543,11 +548,14 @@ class _Upload(RawIOBase):
 
     def __init__(self, url: str, *, force: bool, part: int = _PART, most_copy: int = _MOST_COPY) -> None:
         root, key = _split(url)
-        self._part, self._most_copy = part, most_copy
-        self._url, self._where = url, {"Bucket": root.partition("://")[2], "Key": key}
+        self._part = part
+        self._most_copy = most_copy
+        self._url = url
+        self._where = {"Bucket": root.partition("://")[2], "Key": key}
         self._only_new = {} if force else {"IfNoneMatch": "*"}
         self._client = _boto3()[1]
-        self._buffer, self._sent = bytearray(), 0
+        self._buffer = bytearray()
+        self._sent = 0
         self._upload: dict[str, str] = {}
         self._parts: list[dict[str, Any]] = []
 

@@ -625,7 +625,9 @@ def no_rewards_at_the_end(groups: Groups) -> None:
 def _follow(codes: np.ndarray[Any, Any], total: Vector, logged: Vector) -> bool:
     """Whether advantages rise linearly with a reward in each group, as those of every scale and baseline do."""
     known = np.isfinite(logged)
-    codes, x, y = codes[known], total[known], logged[known]
+    codes = codes[known]
+    x = total[known]
+    y = logged[known]
     size = int(codes.max(initial=0)) + 1
     x = x - group_means(codes, x, size)[codes]
     y = y - group_means(codes, y, size)[codes]

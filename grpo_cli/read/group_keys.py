@@ -144,7 +144,8 @@ def repeats(codes: pl.Series, sample: pl.Series) -> int:
     """How many rows repeat a sample of their group."""
     if sample.null_count():
         known = sample.is_not_null()
-        codes, sample = codes.filter(known), sample.filter(known)
+        codes = codes.filter(known)
+        sample = sample.filter(known)
     if not sample.dtype.is_integer():
         return len(codes) - encode([codes, sample]).size
 

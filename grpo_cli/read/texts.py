@@ -226,7 +226,8 @@ class Reader:
 
     def __init__(self, narrow: Narrow, named: TextColumns) -> None:
         """`named` are the columns that flags name."""
-        self._narrow, self._named = narrow, named
+        self._narrow = narrow
+        self._named = named
 
     def columns(self, file: int) -> TextColumns:
         """The text columns of a file; none if no column looks like one."""

@@ -156,7 +156,8 @@ def portions(
     They know how many lines came before. Blank lines stay with the row before them. The waiting lines are the beginning of one portion, so it ends in what arrives next.
     """
     keys = _Keys(ends, groups)
-    waiting, before = list[bytes](), 0  # the parts of that portion, and how many lines came before them
+    waiting = list[bytes]()  # the parts of that portion
+    before = 0  # lines that came before them
     arrived = rows = 0  # lines; rows that wait
     for data in _whole_lines(source, max_line):
         starts = registry.lines().row_starts(data)

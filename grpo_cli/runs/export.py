@@ -61,7 +61,8 @@ class Job(OnFiles):
     @classmethod
     def of(cls, given: Given, **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
-        plan, to = plan_of(given), given.to
+        plan = plan_of(given)
+        to = given.to
         plan.refuse_distill("an export")
         if to == "weights" and "mask" in given and not {"ratio_cap", "kl_from"} & {*given}:
             raise UsageError("--mask has no effect on --to weights alone", "add --ratio-cap or --kl-from")
@@ -215,7 +216,8 @@ def records(job: Job) -> tuple[list[pl.DataFrame], Exported]:
 
 def _columns(tables: Sequence[FileTable], job: Job) -> TextsOrTokens:
     """The columns of the texts, or of the tokens."""
-    wanted, prefix = job.wanted, tables[0].prefix
+    wanted = job.wanted
+    prefix = tables[0].prefix
     # Names inside the objects that are rows; users may give full paths, as for the reward.
     named = {part: name.removeprefix(prefix) for part, name in vars(wanted).items() if isinstance(name, str)}
     if wanted.to != "tokens":
@@ -243,7 +245,8 @@ def _rollouts(
     If a rollout of several rows counts once, this is its row with the reward; with `all_rows` all of them, with its reward.
     For an export of prompts, `without_prompt` has the first rows of the groups that have none.
     """
-    narrow, missing = inspection.narrow, f"no {' or '.join(columns.names)}"
+    narrow = inspection.narrow
+    missing = f"no {' or '.join(columns.names)}"
     codes = narrow.table["group"].to_numpy().astype(np.int64)
     kept = inspection.scored.rows[".kept"].to_numpy()
     rows = np.flatnonzero(groups[codes] & kept)
@@ -317,7 +320,8 @@ def _pieces(narrow: Narrow, columns: TextsOrTokens, names: Sequence[str], record
     done = 0
     for frame in narrow.texts_at(rows, columns.names):
         some = slice(done, done + len(frame))
-        done, place = some.stop, _places(narrow, rows[some])
+        done = some.stop
+        place = _places(narrow, rows[some])
         if isinstance(columns, TokenColumns):
             yield from token_advantages(frame, records.columns["advantage"][some], columns, place)
             continue
@@ -331,7 +335,8 @@ def _pieces(narrow: Narrow, columns: TextsOrTokens, names: Sequence[str], record
 
 def _times_ratio(records: Records, narrow: Narrow, wanted: Wanted, cap: float) -> Records:
     """The records with their weights times the ratio: the mean of min(exp(new - old), cap) over the tokens of the row."""
-    new, old = str(wanted.token_logprobs), str(wanted.old_token_logprobs)
+    new = str(wanted.token_logprobs)
+    old = str(wanted.old_token_logprobs)
     rows = records.rows["response"]
 
     def means(part: TokenPart) -> pl.DataFrame:
@@ -380,7 +385,8 @@ def _pairs(narrow: Narrow, columns: TextColumns, chosen: Index, rejected: Index)
             end = max(start + 1, fits)
             some = slice(start, min(end, start + PIECE_ROWS))
             start = some.stop
-            better, worse = store.take(chosen[some]), store.take(rejected[some])
+            better = store.take(chosen[some])
+            worse = store.take(rejected[some])
             if columns.messages:
                 pairs = better[columns.messages], worse[columns.messages]
                 yield divided(*pairs, _places(narrow, chosen[some]), _places(narrow, rejected[some]))

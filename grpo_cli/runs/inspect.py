@@ -165,7 +165,8 @@ def described(inspection: Inspection, view: View, over: OverTables) -> Inspectio
 
     What a schema names is not asked for: lists that cannot be used are a warning.
     """
-    inspection, narrow = with_facts(inspection, view), inspection.narrow
+    narrow = inspection.narrow
+    inspection = with_facts(inspection, view)
     columns = view.logprobs
     if not columns and narrow.request.schema is not None:
         known = narrow.request.schema.logprobs

@@ -233,7 +233,8 @@ class _Lines(io.RawIOBase):
     """A sink that knows whether its last line is complete: a file may end without a newline."""
 
     def __init__(self, sink: BinaryIO) -> None:
-        self.sink, self.last = sink, b"\n"
+        self.sink = sink
+        self.last = b"\n"
 
     def writable(self) -> bool:
         return True

@@ -78,7 +78,8 @@ class _Columns(NamedTuple):
             new = [name for name in frame.columns if name in output.names]
             others = [name for name in frame.columns if name not in new]  # also rewards that not all parts have
             order = np.arange(len(rows)) if output.duplicate else np.argsort(rows)
-            frame, rows = frame[[*others, *new]][pl.Series(order)], rows[order]
+            frame = frame[[*others, *new]][pl.Series(order)]
+            rows = rows[order]
         if output.duplicate:
             frame = frame.with_columns(pl.Series(f"{output.column}_copy", rows).is_first_distinct().not_())
         return cls(frame, rows)
@@ -178,7 +179,8 @@ def with_keys_and_rewards(narrow: Narrow, columns: pl.DataFrame) -> pl.DataFrame
 
 def _of_files(columns: _Columns, lengths: Sequence[int]) -> Iterator[tuple[pl.DataFrame, RowNumbers | None]]:
     """For every file, the new columns and the rows that they belong to (None: all rows, in order)."""
-    (frame, rows), ends = columns, np.cumsum(lengths)
+    frame, rows = columns
+    ends = np.cumsum(lengths)
     # Rows are in the order of the input; those with copies are all of one file.
     cuts = np.append(0, ends) if rows is None else np.searchsorted(rows, [0, *ends])
     for at, length in enumerate(lengths):
