@@ -242,15 +242,16 @@ def _separates_draws(columns: Columns, name: str) -> bool:
 
 def several_prompts(groups: Groups) -> Sequence[str]:
     """Groups with several prompts: an error if the key was not named, otherwise a warning."""
-    if groups.mixed is None:
+    mixed = groups.mixed
+    if mixed is None:
         return ()
     columns = groups.columns
     coded = groups.by_key if groups.cut_size else groups.coded
     key = columns.request.key_words or "the block size"
-    label = columns.label(coded.first[groups.mixed.code])
+    label = columns.label(coded.first[mixed.code])
     if not groups.rule.key_is_named:
-        raise mixed_error(groups.mixed, key, groups.rule.key, label)
-    return (groups.mixed.words(key, label),)
+        raise mixed_error(mixed, key, groups.rule.key, label)
+    return (mixed.words(key, label),)
 
 
 def several_draws(groups: Groups) -> Sequence[str]:
@@ -259,22 +260,23 @@ def several_draws(groups: Groups) -> Sequence[str]:
     rule = groups.rule
     request = columns.request
     schema = request.schema
+    coded = groups.coded
     by_key = rule.key and rule.size is None and not groups.cut_size
     if not request.warn or groups.mixed is not None or not by_key:
         return ()
     if groups.rollouts is not None and groups.rollouts.size < columns.height:
         return ()  # sizes and order of rows reveal nothing about draws
     for name in request.for_checks.sources:
-        if (rows := spanning(groups.coded, columns.values[name])) and _separates_draws(columns, name):
+        if (rows := spanning(coded, columns.values[name])) and _separates_draws(columns, name):
             some = "a group has" if len(rows) == 1 else f"{len(rows):,} groups have"
             key = ",".join((*request.key, name))
             return [f"{some} rows of several values of {name}: --group {key} makes a group of each"]
-    draws = Draws(groups.coded)
+    draws = Draws(coded)
     suspicion = None
     # The logged advantages may reveal their baseline.
     if schema is not None and schema.centred and len(request.binding.rewards) == 1:
         logged = columns.logged_advantages(schema.advantage)
-        suspicion = None if logged is None else by_baselines(groups.coded, columns.rewards()[0] - logged)
+        suspicion = None if logged is None else by_baselines(coded, columns.rewards()[0] - logged)
     suspicion = suspicion or draws.suspicion()
     if suspicion is None:
         same = f"all {columns.height:,} rows are one group: is {request.key_words} the same everywhere?"
@@ -282,9 +284,9 @@ def several_draws(groups: Groups) -> Sequence[str]:
     if not suspicion.is_proven:
         for name, kind in numberings(columns).items():
             numbers = columns.read(name)
-            if is_several_rows_a_rollout(groups.coded, suspicion.size, numbers, kind):
+            if is_several_rows_a_rollout(coded, suspicion.size, numbers, kind):
                 return []
-            if kind == "sample" and (size := size_by_samples(groups.coded, numbers)):
+            if kind == "sample" and (size := size_by_samples(coded, numbers)):
                 reason = f"{suspicion.reason}, and {name} restarts after {size}"
                 suspicion = Suspicion(reason, size, is_proven=True)
     return [suspicion.words(request.key, draws.sizes, named=bool(request.binding.group))]
@@ -303,8 +305,7 @@ def unequal_siblings(groups: Groups) -> None:
     several = np.flatnonzero(unequal)
     if not len(several):
         return
-    codes = groups.rollouts.codes
-    each = [(codes == code).arg_true() for code in several[:SHOWN].tolist()]
+    each = [(groups.rollouts.codes == code).arg_true() for code in several[:SHOWN].tolist()]
     places = groups.columns.places([rows[0] for rows in each])
     shown = []
     for rows, place in zip(each, places, strict=True):
@@ -529,9 +530,8 @@ def unclear_batch(groups: Groups) -> None:
 
 def divided_groups(groups: Groups) -> None:
     """Refuse a group with rows in several batches."""
-    plan = groups.request.plan
     by = groups.rule.batch_name
-    if not plan.estimator.spans_batches and (rows := spanning(groups.coded, groups.batches.codes)):
+    if not groups.request.plan.estimator.spans_batches and (rows := spanning(groups.coded, groups.batches.codes)):
         cure = f"a group belongs to one batch: add {by} to --group; --batch-by input takes all rows as one batch"
         raise _merge_error(groups.columns, f"batches of {by!r}", rows, cure)
 
@@ -689,8 +689,8 @@ def missing_components(groups: Groups) -> Sequence[str]:
     """Warn of rows with only some of several rewards, unless the tool that wrote them is known to leave some out."""
     columns = groups.columns
     rule = groups.request.plan.rewards
-    known = columns.request.layout.may_lack_rewards
-    if len(columns.request.rewards) == 1 or known or rule.component_missing == "propagate":
+    request = columns.request
+    if len(request.rewards) == 1 or request.layout.may_lack_rewards or rule.component_missing == "propagate":
         return ()
     some = pl.any_horizontal(pl.all())
     whole = pl.all_horizontal(pl.all())
@@ -704,7 +704,7 @@ def missing_components(groups: Groups) -> Sequence[str]:
 def useless_marks(groups: Groups) -> Sequence[str]:
     """Refuse a mark of a flag that holds for every row, and warn of a value that no row has."""
     columns = groups.columns
-    tables = groups.columns.tables
+    tables = columns.tables
     for name in columns.lacking:
         raise absent(name, tables[0].name, column_names(tables))
     return useless(groups.request.layout.marks, columns.values, typed=columns.typed)

@@ -52,8 +52,9 @@ class Columns(Located):
     @property
     def left_out(self) -> pl.Series | None:
         """The rows that are left out of their groups; None if there are none."""
-        rows = None if self.marked is None else self.marked.of_kind("left_out")
-        return rows if rows is not None and rows.any() else None
+        if self.marked is None or not (rows := self.marked.of_kind("left_out")).any():
+            return None
+        return rows
 
     def rewards(self) -> list[pl.Series]:
         """The reward columns; null in rows that are left out of their groups."""
@@ -69,8 +70,7 @@ class Columns(Located):
 
     def without_foreign(self) -> Columns:
         """The columns of rollouts: rows that are none, such as those of a judge, are in no group."""
-        foreign = None if self.marked is None else self.marked.of_kind("foreign")
-        if self.marked is None or foreign is None or not foreign.any():
+        if self.marked is None or not (foreign := self.marked.of_kind("foreign")).any():
             return self
         places = foreign.arg_true().to_numpy()
         others = self.marked.at(places).counts()
@@ -128,7 +128,7 @@ def read_columns(request: Request, over: OverTables = map) -> Columns:
             raise Absent.of(error.column, error.place, cure) from None
         if error.column in request.rewards:
             raise absent_reward(error, tables) from None
-        raise error from None
+        raise
     frames = [scanned.frame for scanned in scans]
     lengths = tuple(map(len, frames))
     tables = [table.knowing(scanned.late_names) for table, scanned in zip(tables, scans, strict=True)]
@@ -178,8 +178,7 @@ class ReadColumns:
         optional = {field.name for field in fields} if is_part else {*self.optional}
         scanned = self._scanned(table, fields, optional)
         frame = scanned.frame
-        index = scanned.index
-        frame = frame.with_columns(kl_column(field, table, index, frame.height) for field in made)
+        frame = frame.with_columns(kl_column(field, table, scanned.index, frame.height) for field in made)
         if is_part:
             missing = [field.name for field in self.fields if field.name not in frame.columns]
             frame = frame.with_columns(pl.lit(None).alias(name) for name in missing)
@@ -201,12 +200,13 @@ class ReadColumns:
         """Join the sections of a file; a column that no section has is an error unless it is optional."""
         columns = []
         for wanted in self.fields:
-            found = [part.frame[wanted.name] for part in parts]
-            if all(part.dtype == pl.Null for part in found) and wanted.name not in table.columns():
-                if wanted.name not in self.optional:
-                    raise absent(wanted.name, table.name, table.columns())
+            name = wanted.name
+            found = [part.frame[name] for part in parts]
+            if all(part.dtype == pl.Null for part in found) and name not in table.columns():
+                if name not in self.optional:
+                    raise absent(name, table.name, table.columns())
                 continue
-            column = joined_keys(wanted.name, found)
+            column = joined_keys(name, found)
             columns.append(column if wanted.kind == "key" else column.rechunk())
         index = list(chain.from_iterable(part.index for part in parts))
         late_names = frozenset[str]().union(*(part.late_names for part in parts))

@@ -59,14 +59,13 @@ def encode(keys: Sequence[pl.Series], rows: int = 0) -> Coded:
     """
     if not keys:
         zero = pl.zeros(rows, dtype=pl.UInt32, eager=True)
-        return Coded(zero, pl.Series(np.zeros(min(rows, 1), np.uint32)))
+        return Coded(zero, zero.head(1))
     rows = len(keys[0])
     lines = pl.DataFrame([_flat(key).alias(str(at)) for at, key in enumerate(keys)])
     starts, lines = _without_repeats(lines)
-    columns = lines.get_columns()
     for seed in count():
         codes, first = _numbered(lines.hash_rows(seed).to_numpy())
-        if len(first) == len(lines) or _are_lines_of(lines[first], codes, columns):
+        if len(first) == len(lines) or _are_lines_of(lines[first], codes, lines):
             break  # otherwise two keys share a hash
     if starts is not None:
         codes = np.repeat(codes, np.diff(starts, append=rows))
@@ -125,7 +124,7 @@ def _first_rows(words: Words, attempt: int = 0) -> Codes:
     return first
 
 
-def _are_lines_of(heads: pl.DataFrame, codes: Codes, keys: Sequence[pl.Series]) -> bool:
+def _are_lines_of(heads: pl.DataFrame, codes: Codes, keys: pl.DataFrame) -> bool:
     """Whether each row of the keys equals the head of its code."""
 
     def differs(start: int, end: int) -> bool:

@@ -161,10 +161,10 @@ def with_rollouts(groups: Groups) -> Groups:
 
 def _is_step(groups: Groups) -> bool:
     """Whether a rollout_id is the training step, as at the top of slime's dumps: one value in a file with several groups."""
-    ids = groups.columns.values[ROLLOUT_NUMBER]
-    file = groups.columns.file
-    files = len(groups.columns.tables)
-    return not ids.null_count() and encode([file, ids]).size <= files < groups.coded.size
+    columns = groups.columns
+    ids = columns.values[ROLLOUT_NUMBER]
+    files = len(columns.tables)
+    return not ids.null_count() and encode([columns.file, ids]).size <= files < groups.coded.size
 
 
 def counted(plan: Plan, how: Counting) -> Plan:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
-
 # --- the key and the reward -----------------------------------------------------------------------------------
 
 # Tiers are searched in this order; two candidates in a tier are an error that lists them.
@@ -66,7 +63,7 @@ MOST_SOURCES = 3  # of them are read, since each takes memory
 # Columns by which trainers and samplers mark rows, and how: by a truth or a text that is not empty, by a 0, or by an end that
 # is a failure. An end by its stop token or its length is ordinary.
 FAILED_ENDS = ("error", "abort", "aborted", "failed", "timeout", "timed_out", "cancelled", "canceled")
-KNOWN_MARKS: Final[Mapping[str, str]] = {
+KNOWN_MARKS = {
     **dict.fromkeys(("mask_sample", "remove_sample", "is_masked"), "truth"),
     "sample_loss_mask": "zero",
     **dict.fromkeys(("failure_kind", "failure_reason", "error", "errors", "has_error", "is_truncated"), "truth"),

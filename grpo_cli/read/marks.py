@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -27,7 +27,7 @@ TRUE = frozenset({"true", "yes", "y", "t", "on", "1", "1.0"})
 NOTHING = frozenset({"", "[]", "{}", "null", "none", "nan"})
 WORDS = {"true": "1", "false": "0"}
 FALSE = frozenset({"false", "no", "n", "f", "off", "0", "0.0", "-0.0", *NOTHING})
-PRECEDENCE: Final[Sequence[MarkKind]] = ("foreign", "left_out", "masked")
+PRECEDENCE = ("foreign", "left_out", "masked")
 NAN = "NaN"  # as a key of JSON is written
 SHOWN = 40  # characters of a value in a message
 TYPES = "texts stand in quotes, numbers do not; any column can be asked for `is null`"
@@ -108,7 +108,7 @@ def marked(
     first = pl.select(mark=pl.coalesce(places))
     texts = [_text(columns[name]) for name in reasons if name in columns]
     own = [_text(columns[marks[at].column]) for at in held if marks[at].state == "filled"]
-    filled = [pl.when(~text.str.to_lowercase().is_in([*NOTHING])).then(text) for text in (*own, *texts)]
+    filled = [pl.when(~text.str.to_lowercase().is_in(NOTHING)).then(text) for text in (*own, *texts)]
     named = [at for at, mark in enumerate(marks) if mark.kind != "foreign" and mark.unmet is None]
     text = pl.coalesce(*filled, pl.lit(None, pl.String)).str.slice(0, SHOWN)
     reason = pl.when(pl.col("mark").is_in(named)).then(text).cast(pl.Categorical(pl.Categories.random()))
@@ -175,22 +175,23 @@ def _holds(columns: Mapping[str, pl.Series], mark: Mark, *, typed: bool = True) 
         except pl.exceptions.PolarsError:
             raise DataError(f"{mark.words} compares numbers with texts", TYPES) from None
     column = columns[mark.column]
-    if mark.state == "null":
+    state = mark.state
+    if state == "null":
         return column.is_null()
-    if column.dtype == pl.Boolean and mark.state != "in":
-        return (~column if mark.state in {"false", "zero"} else column).fill_null(value=False)
+    if column.dtype == pl.Boolean and state != "in":
+        return (~column if state in {"false", "zero"} else column).fill_null(value=False)
     text = _text(column)
     lower = text.str.to_lowercase()
-    match mark.state:
+    match state:
         case "filled":
-            return ~lower.is_in([*NOTHING])
+            return ~lower.is_in(NOTHING)
         case "in":
-            return text.is_in(list(mark.values)) | _equal(text, mark.values)
+            return text.is_in(mark.values) | _equal(text, mark.values)
         case "zero":
             return _equal(text, ("0",))
         case "truth":
             return _true(column, lower, mark)
-    return lower == mark.state
+    return lower == state
 
 
 def _read_as(columns: Mapping[str, pl.Series], names: Sequence[str], *, typed: bool) -> Iterator[pl.Series]:
@@ -263,7 +264,7 @@ def _numbers(text: pl.Series) -> pl.Series:
 
 def _true(column: pl.Series, lower: pl.Series, mark: Mark) -> pl.Series:
     """The rows that are true: 1, yes and the like, or a text or list that is not empty, if no row has a word for true or false."""
-    filled = ~lower.is_in([*NOTHING])
+    filled = ~lower.is_in(NOTHING)
     said = lower.filter(filled)
     words = said.is_in([*TRUE, *FALSE])
     if not words.any() and said.cast(pl.Float64, strict=False).is_null().any():
@@ -271,7 +272,7 @@ def _true(column: pl.Series, lower: pl.Series, mark: Mark) -> pl.Series:
     if not words.all():
         wrong = f"{mark.column} is neither true nor false in every row ({_values(column)})"
         raise DataError(wrong, f"{mark.flag} {mark.column}=VALUE names the value that marks a row")
-    return lower.is_in([*TRUE])
+    return lower.is_in(TRUE)
 
 
 def _values(column: pl.Series) -> str:

@@ -95,7 +95,7 @@ class Narrow(Located):
         batches = encode([table["batch"]])
         key = self.key
         if key.width:
-            key = key[table["group"].gather(groups.first).to_numpy()]
+            key = key[table["group"].gather(groups.first)]
         return replace(
             self,
             table=table.with_columns(group=groups.codes, batch=batches.codes),

@@ -75,11 +75,11 @@ def _find_objects(urls: Sequence[str], output_folder: str | None) -> tuple[list[
         outputs = [file for file in files if file not in urls and file.startswith(output_folder)]
     if len(outputs) < len(files):
         skipped += [files.pop(file).name for file in outputs]
-    paths, copies = _without_copies(list(files), urls)
+    paths, copies = _without_copies(files, urls)
     return [files[path] for path in paths], [*skipped, *copies]
 
 
-def _without_copies(files: Sequence[Name], named: Collection[Name]) -> tuple[list[Name], list[Name]]:
+def _without_copies(files: Collection[Name], named: Collection[Name]) -> tuple[list[Name], list[Name]]:
     """The files to read, and those that by their schema have no rows, or only copies of rows of other files.
 
     A file that is named explicitly is always read.

@@ -153,7 +153,7 @@ class Pairs(NamedTuple):
 
     now: Codes
     before: Codes
-    by: tuple[str, ...]  # the columns that matched, beside the key
+    by: Sequence[str]  # the columns that matched, beside the key
 
 
 def ids_of(
@@ -217,14 +217,14 @@ def pair(
     if ids and not any(column.null_count() for column in (*mine, *theirs)):
         if _in_order(mine, theirs):
             every = np.arange(len(now.table), dtype=np.uint32)
-            return Pairs(now=every, before=every, by=tuple(ids))
+            return Pairs(every, every, ids)
         keyed = Keyed.of(mine, theirs, typed)
         most = np.maximum(*keyed.counts)
         unclear = np.flatnonzero(most > 1)
         if not len(unclear):
             rows, others = keyed.matched()
             if len(rows) or sure or not text:
-                return Pairs(now=rows, before=others, by=tuple(ids))
+                return Pairs(rows, others, ids)
         elif (sure and not parts_of_one) or not text:
             same = f"{' and '.join(ids)} is the same in several rows of a group, so the rollouts do not pair one to one"
             cure = "name the id of the rollout with --rollout; remove rows that are there twice"
@@ -237,7 +237,7 @@ def pair(
         for key, of_ids, side in zip(keys, (mine, theirs), sides, strict=True)
     ]
     rows, others = _paired_texts(Keyed.of(one, other, typed), sides, text)
-    return Pairs(now=rows, before=others, by=(*(ids if parts_of_one else ()), text))
+    return Pairs(rows, others, (*(ids if parts_of_one else ()), text))
 
 
 def _in_order(mine: Columns, theirs: Columns) -> bool:

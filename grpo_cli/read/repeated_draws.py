@@ -177,7 +177,7 @@ def _whole(counts: Counter[int], last: int) -> Counter[int]:
 def numberings(columns: Columns) -> dict[str, Numbering]:
     """Columns that number rollouts, samples or judges: they can show that blocks are not draws."""
     request = columns.request
-    schema = columns.request.schema
+    schema = request.schema
     given = [name for role, name in request.roles.items() if role == "rollout"]
     if schema is not None:
         given += schema.rollout
