@@ -102,17 +102,18 @@ class Stored(Input):
 
     def between(self, start: int, end: int) -> bytes:
         """A range of bytes of the object as it was pinned."""
+        tag = self.pin.tag
         with _explained(self.name):
             import obstore
 
             store, key = _place(self.path)
-            same: Any = {"if_match": self.pin.tag} if self.pin.tag else {}
+            same: Any = {"if_match": tag} if tag else {}
             same["range"] = (start, end)
             answer = obstore.get(store, key, options=same)
             found = answer.meta
             data = bytes(answer.bytes())
         # A server that does not support If-Match returns the new bytes.
-        tags = {self.pin.tag, found["e_tag"] or self.pin.tag} - {""}
+        tags = {tag, found["e_tag"] or tag} - {""}
         if len(data) != end - start or found["size"] != self.pin.size or len(tags) > 1:
             raise InputChanged.between_readings(self.name)
         return data
@@ -557,7 +558,7 @@ class _Upload(RawIOBase):
         self._buffer = bytearray()
         self._sent = 0
         self._upload: dict[str, str] = {}
-        self._parts: list[dict[str, Any]] = []
+        self._parts: list[str] = []  # their ETags
 
     def writable(self) -> bool:
         return True
@@ -589,7 +590,7 @@ class _Upload(RawIOBase):
                     CopySource={"Bucket": root.partition("://")[2], "Key": key},
                     CopySourceRange=f"bytes={start}-{end - 1}", CopySourceIfMatch=source.pin.tag,
                 )  # fmt: skip
-                self._parts.append({"ETag": answer["CopyPartResult"]["ETag"], "PartNumber": len(self._parts) + 1})
+                self._parts.append(answer["CopyPartResult"]["ETag"])
                 self._sent = end
         return length
 
@@ -600,11 +601,10 @@ class _Upload(RawIOBase):
     def _send_part(self) -> None:
         with _explained(self._url):
             self._begin()
-            number = len(self._parts) + 1
             answer = self._client.upload_part(
-                **self._where, **self._upload, PartNumber=number, Body=bytes(self._buffer)
+                **self._where, **self._upload, PartNumber=len(self._parts) + 1, Body=bytes(self._buffer)
             )
-        self._parts.append({"ETag": answer["ETag"], "PartNumber": number})
+        self._parts.append(answer["ETag"])
         self._sent += len(self._buffer)
         self._buffer.clear()
 
@@ -616,8 +616,9 @@ class _Upload(RawIOBase):
                 return
             if self._buffer:
                 self._send_part()
+            parts = [{"ETag": tag, "PartNumber": number} for number, tag in enumerate(self._parts, 1)]
             self._client.complete_multipart_upload(
-                **self._where, **self._upload, **self._only_new, MultipartUpload={"Parts": self._parts}
+                **self._where, **self._upload, **self._only_new, MultipartUpload={"Parts": parts}
             )
         except Exception as error:
             if getattr(error, "response", {}).get("Error", {}).get("Code") in {"PreconditionFailed", "412"}:
