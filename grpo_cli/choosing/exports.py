@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -323,7 +323,7 @@ def _all(rollouts: Rollouts) -> tuple[Index, Index]:
     return np.concatenate(better), np.concatenate(worse)
 
 
-_PAIRS: Final[Mapping[str, Callable[[Rollouts], tuple[Index, Index]]]] = {
+_PAIRS = {
     "extremes": _extremes,
     "adjacent": _adjacent,
     "all": _all,
@@ -406,7 +406,7 @@ def _pooled(inspection: Inspection, prompts: Hashes, where: Filter | None) -> In
         elif where and words(column.name) in where.names:
             wrong = f"{words(column.name)} has several values in the groups that --pool merges into one prompt"
             raise UsageError(wrong, "leave out --pool, or the condition on it")
-    key = narrow.key[of_groups.first.to_numpy()]
+    key = narrow.key[of_groups.first]
     codes = of_groups.codes.gather(narrow.table["group"])
     whole = replace(
         narrow,
@@ -480,4 +480,4 @@ _KINDS = (
         help="every row with its advantage on each token, as a list",
     ),
 )  # fmt: skip
-KINDS: Final[Mapping[str, Kind]] = {kind.name: kind for kind in _KINDS}
+KINDS = {kind.name: kind for kind in _KINDS}

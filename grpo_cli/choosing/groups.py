@@ -147,7 +147,7 @@ class Selected:
 
 
 def select_rows(
-    inspection: Inspection, choice: Choice, others: Sequence[Inspection] = ()
+    inspection: Inspection, choice: Choice, others: Sequence[Inspection]
 ) -> tuple[dict[str, Index], Selected]:
     """The rows of the input that each output keeps, in order, and the facts of the choice; the kept rows are called "".
 
@@ -250,12 +250,11 @@ def _with_siblings(inspection: Inspection, picked: Mask) -> Mask:
 
 def only(inspection: Inspection, where: Filter) -> Inspection:
     """The inspection of the groups that meet a condition, as if the input had no others."""
-    narrow = inspection.narrow
     masks, _ = choose_groups(inspection, Choice(where=where))
     kept = masks[""]
     if not kept.any():
         raise DataError(f"no group meets --where {where.text}", "inspect without --where shows all groups")
-    places = np.flatnonzero(kept[narrow.table["group"].to_numpy()])
+    places = np.flatnonzero(kept[inspection.narrow.table["group"].to_numpy()])
     groups = f"{int(kept.sum()):,} of {len(kept):,} groups"
     return of_rows(inspection, places, f"where {where.text}: {groups}")
 
@@ -412,7 +411,7 @@ def _held_out(inspection: Inspection, share: float, seed: int) -> tuple[str, Mas
     from grpo_cli.stats.against import prompt_columns
 
     narrow = inspection.narrow
-    schema = inspection.narrow.request.schema
+    schema = narrow.request.schema
     names = prompt_columns(narrow)
     of_draws = any(re.search(OF_DRAWS, name) for name in names)
     if names and (narrow.request.layout.flags.group or not of_draws):
