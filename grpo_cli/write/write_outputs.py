@@ -172,9 +172,9 @@ def with_keys_and_rewards(narrow: Narrow, columns: pl.DataFrame) -> pl.DataFrame
     """The columns of --only: the key, the rewards and what was computed."""
     rewards = [narrow.table[f"reward.{k}"].alias(name) for k, name in enumerate(narrow.reward_names)]
     of_groups = narrow.key.drop(FILE, strict=False)  # the output is of that file
-    keys = of_groups[narrow.table["group"]].get_columns() if of_groups.width else []
+    keys = of_groups[narrow.table["group"]] if of_groups.width else of_groups
     kept = [column for column in (*keys, *rewards) if column.name not in columns.columns]
-    return pl.DataFrame([*kept, *columns.get_columns()])
+    return pl.DataFrame([*kept, *columns])
 
 
 def _of_files(columns: _Columns, lengths: Sequence[int]) -> Iterator[tuple[pl.DataFrame, RowNumbers | None]]:
