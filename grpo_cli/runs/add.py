@@ -244,7 +244,7 @@ def _typed(texts: pl.Series) -> pl.Series:
     there = texts.drop_nulls()
     if there.is_empty():
         return texts
-    if there.is_in(list(_TRUTHS)).all():
+    if there.is_in(_TRUTHS).all():
         return texts.replace_strict(_TRUTHS, default=None, return_dtype=pl.Boolean)
     if there.str.contains(f"^{WHOLE}$").all():
         ways = (texts.cast(dtype, strict=False) for dtype in (pl.Int64, pl.UInt64))
@@ -296,7 +296,7 @@ def _chosen(columns: Sequence[str], chosen: Sequence[str]) -> dict[str, str]:
 def _addable(series: pl.Series, target: Target) -> pl.Series:
     """The column in a type that every format supports; DataError if there is none."""
     dtype = series.dtype
-    if isinstance(dtype, (pl.Categorical, pl.Enum)) or dtype == pl.Null:
+    if isinstance(dtype, (pl.Categorical, pl.Enum, pl.Null)):
         return series.cast(pl.String)
     if isinstance(dtype, pl.Array):
         series = series.arr.to_list()
@@ -402,5 +402,5 @@ def _means(frame: pl.DataFrame, keyed: Keyed) -> tuple[pl.DataFrame, Keyed]:
         if series.dtype.is_integer() and int(series.abs().max() or 0) > _EXACT:  # type: ignore[arg-type]
             raise DataError(f"a mean would round the integers of {series.name}", "--take first|last")
     by_key = frame.group_by(pl.lit(pl.Series(_KEY, keyed.theirs)), maintain_order=True)
-    key, *means = by_key.mean().get_columns()
+    key, *means = by_key.mean()
     return pl.DataFrame(means), Keyed(keyed.mine, key.to_numpy(), keyed.size)

@@ -105,11 +105,11 @@ def _what_is_read(names: Sequence[str], binding: Binding, column: str | None, ta
     elif column not in names and column.partition(".")[0] not in names:
         raise UnknownName.among("column", column, names)
     # Then formulas that weight by length are tried, too.
-    length = next(([("length", name)] for name in _of_numbers(names, binding, table) if name in LENGTHS), [])
+    length = next(({"length": name} for name in _of_numbers(names, binding, table) if name in LENGTHS), {})
     steps: dict[str, Kind] = {name: "key" for name in STEP_LIKE if name in names}
     return column, replace(
         binding,
-        roles={**dict(length), **binding.roles},
+        roles={**length, **binding.roles},
         batch_by=binding.batch_by or "input",
         carried=steps,
         singletons_meant=True,

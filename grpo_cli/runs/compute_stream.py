@@ -44,13 +44,15 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> Facts:
     started = time.perf_counter()
     _refuse(job)
     note_standard_input()
-    refuse_summary(job.output, [Target(None, registry.lines())])
+    output = job.output
+    refuse_summary(output, [Target(None, registry.lines())])
     tally = Tally()
     ends, groups = _boundary(job)
     for portion in portions(source, ends, groups, job.binding.group_size, job.binding.max_line):
         tally = tally.merge(_weave(job, portion, sink))
-    if not tally.counts["rows"]:
-        dropped = tally.counts["dropped_rows"]
+    counts = tally.counts
+    if not counts["rows"]:
+        dropped = counts["dropped_rows"]
         why = f"{dropped} dropped: incomplete last block" if dropped else "standard input was empty"
         raise DataError("-: no rows", why)
     summary = tally.facts(job.plan)
@@ -59,15 +61,14 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> Facts:
         warnings.append("every group has a single row: the key may be an id of the rollout, not of the prompt")
     if summary.left_out == summary.rows:
         warnings.append("every row is left out of its group")
-    counts = tally.counts
-    columns = job.output.tokens
+    columns = output.tokens
     tokens = None if columns is None else OnTokens(columns.given, counts["tokens"], counts["response_tokens"])
     return Facts(
         **{**vars(summary), "warnings": warnings},
         preset=job.origins.get(""),
         inputs=[STDOUT],
-        advantage_column=job.output.column,
-        more_columns=job.output.names[1:],
+        advantage_column=output.column,
+        more_columns=output.names[1:],
         dropped_rows=counts["dropped_rows"],
         copied_rows=0,
         outputs=["stdout"],
@@ -80,6 +81,7 @@ def _refuse(job: Job) -> None:
     """Refuse what a stream cannot do, before the first row is read."""
     plan = job.plan
     binding = job.binding
+    output = job.output
     whole = "leave out --stream"
     needs_batch = plan.uses_batch and binding.batch_by in {None, "input", "file"}
     has_paths = any("[]" in name for name in (*binding.rewards, *binding.group))
@@ -89,13 +91,13 @@ def _refuse(job: Job) -> None:
         (binding.schema not in {None, NONE}, "--stream reads one plain row per line", whole),
         (job.parts is not None, "--stream computes one plan, and --plan-by has several", whole),
         (binding.skip_broken, "--on-error skip looks at all lines first", whole),
-        (job.output.long, "--stream writes every line back", f"{whole} and --long"),
-        (job.output.to not in {None, STDOUT}, "--stream writes standard output", "leave out -o"),
-        (job.output.only or job.output.in_place, "--stream writes every line back", f"{whole}, --only and --in-place"),
+        (output.long, "--stream writes every line back", f"{whole} and --long"),
+        (output.to not in {None, STDOUT}, "--stream writes standard output", "leave out -o"),
+        (output.only or output.in_place, "--stream writes every line back", f"{whole}, --only and --in-place"),
         (needs_batch, "the plan needs a whole batch, and a stream has no end", f"add --batch-by COLUMN, or {whole}"),
         (plan.estimator.spans_batches, f"{plan.method} looks back over the whole input", whole),
         (job.gate is not None, "--fail-on is checked before the first row is written", whole),
-        (job.output.duplicate, "--duplicate samples from all groups", whole),
+        (output.duplicate, "--duplicate samples from all groups", whole),
         (job.dry_run, "--explain needs all groups", whole),
         (has_paths, "--stream reads rows, not paths into their lists", whole),
         (has_no_key, "a stream cannot look ahead to find the key", "name it with --group; give --group-size N"),
@@ -104,8 +106,8 @@ def _refuse(job: Job) -> None:
     for holds, message, cure in refusals:
         if holds:
             raise UsageError(message, cure)
-    if job.output.tokens is not None:
-        job.output.tokens.check([])
+    if output.tokens is not None:
+        output.tokens.check([])
 
 
 def _boundary(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -123,24 +125,25 @@ def _weave(job: Job, portion: InMemory, sink: BinaryIO) -> Tally:
     if not len(registry.lines().row_starts(portion.data)):
         sink.write(portion.data)
         return Tally()
-    (table,) = refuse_columns([FileTable(portion, registry.lines())], job.output)
+    output = job.output
+    (table,) = refuse_columns([FileTable(portion, registry.lines())], output)
     binding = replace(job.binding, singletons_meant=True, schema=NONE, compare_prompts=False)
     narrow = build_table.read(layout([table], binding), job.plan, checks=CHECKS_OF_STREAM)
-    refuse_read_columns(narrow.request.read_names, job.output)
+    refuse_read_columns(narrow.request.read_names, output)
     if not len(narrow.table):  # a last block that is too short, and is dropped
         return Tally(counts=Counter(dropped_rows=sum(narrow.lengths)))
     scored = scored_unless_refused(narrow)
     kept = scored.frame[".kept"].to_numpy()
     rows = np.arange(len(kept)) if narrow.rows is None else narrow.rows
     take = None if kept.all() and narrow.rows is None else rows[kept]
-    tokens = None if job.output.tokens is None else tokens_of_rows(narrow, scored, job.output.tokens)
-    columns = added(scored, job.output, tokens=tokens).filter(scored.frame[".kept"])
-    weaving = Weaving(added=columns, take=take, replace=job.output.replace)
+    tokens = None if output.tokens is None else tokens_of_rows(narrow, scored, output.tokens)
+    columns = added(scored, output, tokens=tokens).filter(scored.frame[".kept"])
+    weaving = Weaving(added=columns, take=take, replace=output.replace)
     table.format.weave(portion, narrow.scans[0].index, sink, weaving)
     sink.flush()
     tally = Tally.of(scored, narrow, group_facts(scored))
-    if tokens is not None and job.output.tokens is not None:
-        counted = token_facts(job.output.tokens, tokens)
+    if tokens is not None and output.tokens is not None:
+        counted = token_facts(output.tokens, tokens)
         tally.counts.update(tokens=counted.tokens, response_tokens=counted.response_tokens)
     return replace(tally, reward=Numbers.of(scored.rows[".reward"]))
 

@@ -184,11 +184,10 @@ def _caption(total: int, shown: int, told: int) -> str:
 def rows_of_groups(inspection: Inspection, codes: list[int], most: int | None = None) -> list[Index]:
     """The rows of each of these groups in the order of the files: the first `most`, or all."""
     groups = inspection.narrow.groups
-    table = inspection.narrow.table
     if groups.together:
         each = zip(groups.first.gather(codes), rows_of(inspection.groups).gather(codes), strict=True)
         return [np.arange(first, first + size)[:most] for first, size in each]
-    rows = table.select(pl.col("group"), row=pl.int_range(pl.len())).filter(pl.col("group").is_in(codes))
+    rows = inspection.narrow.table.select("group", row=pl.int_range(pl.len())).filter(pl.col("group").is_in(codes))
     found = rows.group_by("group").agg("row")
     rows_of_group = dict(zip(found["group"], found["row"], strict=True))
     return [rows_of_group[code][:most].to_numpy() for code in codes]

@@ -88,13 +88,14 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> In
 
 def _others(job: Job, workers: Workers) -> list[FileTable]:
     """The tables with the other reward; none if it is a column of the same files."""
-    if job.other is None or not job.other.inputs:
+    other = job.other
+    if other is None or not other.inputs:
         return []
     try:
-        return job.other.opened(workers.over_far)[0]
+        return other.opened(workers.over_far)[0]
     except DataError as error:
-        if job.other.inputs[0] not in error.message:
-            error.inside(f"--old-rewards {job.other.inputs[0]}")
+        if other.inputs[0] not in error.message:
+            error.inside(f"--old-rewards {other.inputs[0]}")
         raise
 
 
@@ -173,14 +174,13 @@ def described(inspection: Inspection, view: View, over: OverTables) -> Inspectio
         columns = known if {*known.values()} <= {*column_names(narrow.tables)} else {}
     if not columns:
         return inspection
-    facts = inspection.facts
     first = columns["token_logprobs"]
     try:
         found = _drift(inspection, columns, over)
     except DataError as error:
         if view.logprobs or isinstance(error, InputChanged):
             raise
-        warnings = [*facts.warnings, f"how far off-policy the rows are is not known: {error}"]
+        warnings = [*inspection.facts.warnings, f"how far off-policy the rows are is not known: {error}"]
         return inspection.telling(warnings=warnings)
     if found is None and view.logprobs:
         wrong = f"no row has log-probs other than 0 in {first}"

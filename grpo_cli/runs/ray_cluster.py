@@ -146,7 +146,7 @@ def _marked(folders: Iterable[Path]) -> Iterator[list[str]]:
 
 
 @contextmanager
-def connected(address: str | None, *, verbose: bool = False) -> Iterator[Cluster]:
+def connected(address: str | None, *, verbose: bool) -> Iterator[Cluster]:
     """A cluster at an address, or one on this machine that ends with the run."""
     address = address or os.environ.get("RAY_ADDRESS") or LOCAL
     # Ray reads some of these when it is imported.

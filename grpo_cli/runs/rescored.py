@@ -60,34 +60,35 @@ def carrying(tables: Sequence[Table], others: Sequence[Table], other: Other, bin
 
 
 def two_rewards(
-    now: Inspection, others: Sequence[Table], other: Other, *, where: Filter | None = None, over: OverTables = map
+    now: Inspection, others: Sequence[Table], other: Other, *, where: Filter | None, over: OverTables
 ) -> tuple[Inspection, Rescored]:
     """The inspection of the rollouts that have both rewards, and the facts about both.
 
     Without `others` the other reward is a carried column of the inspection.
     """
+    narrow = now.narrow
     names = other.binding.rewards
     paired = before = None
     warnings = []
     if not others:
-        if names == now.narrow.reward_names:
+        if names == narrow.reward_names:
             wrong = f"the reward and --old-rewards-column are the same column, {', '.join(names)}"
             raise UsageError(wrong, "name the new reward with --reward")
-        now = _with_old(now, [now.narrow.carried[name] for name in names])
+        now = _with_old(now, [narrow.carried[name] for name in names])
     else:
         before = _read(now, others, other, over)
         names = before.reward_names
         text = _text_of_both(now, others)
-        flags = now.narrow.request.layout.flags
-        ids = ids_of(now.narrow.tables, others, flags)
-        pairs = pair(now.narrow, before, ids, text, sure="rollout" in flags.roles)
-        paired = _paired(pairs, now.narrow, before)
+        flags = narrow.request.layout.flags
+        ids = ids_of(narrow.tables, others, flags)
+        pairs = pair(narrow, before, ids, text, sure="rollout" in flags.roles)
+        paired = _paired(pairs, narrow, before)
         warnings += _few(paired)
         if not {*ids[0]} <= {*pairs.by}:
             unused = ", ".join(ids[0])
             warnings.append(f"{unused} pairs no rollouts (null, repeated or other values): their texts do")
-        if len(pairs.now) < len(now.narrow.table):
-            head = f"{len(pairs.now):,} of {len(now.narrow.table):,} rows are in both inputs"
+        if len(pairs.now) < len(narrow.table):
+            head = f"{len(pairs.now):,} of {len(narrow.table):,} rows are in both inputs"
             now = of_rows(now, pairs.now.astype(np.int64), head)
         old_rewards = before.table[[f"reward.{k}" for k in range(len(names))]]
         if pairs.before is not pairs.now:  # the rows stand in another order

@@ -108,11 +108,12 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Selected:
     started = time.perf_counter()
     phase("reading")
     tables, skipped = job.opened()
-    to_file = job.output.to is not None and not is_folder(job.output.to)
+    output = job.output
+    to_file = output.to is not None and not is_folder(output.to)
     joined = len(tables) > 1 and to_file
-    targets = [choose_target(job.output)] if joined else choose_targets(tables, job.output)
-    targets += choose_beside(targets, job.choice.beside, job.output)
-    refuse_summary(job.output, targets)
+    targets = [choose_target(output)] if joined else choose_targets(tables, output)
+    targets += choose_beside(targets, job.choice.beside, output)
+    refuse_summary(output, targets)
 
     watching = Watching(tables, phase)
     narrow, kept, facts = selected(job, tables, over=watching)
@@ -125,7 +126,7 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Selected:
     for rows in kept.values():
         parts = [*map(_Part, tables, narrow.scans, narrow.lengths, _of_tables(narrow, rows))]
         outputs += [parts] if joined else [[part] for part in parts]
-    notes = _write([*zip(targets, outputs, strict=True)], force=job.output.force)
+    notes = _write([*zip(targets, outputs, strict=True)], force=output.force)
     return replace(
         facts,
         inputs=[table.name for table in tables],
