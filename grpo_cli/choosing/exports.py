@@ -426,7 +426,8 @@ def prompts(rollouts: Rollouts, wanted: Wanted) -> Records:
     groups = rollouts.groups[codes]
     n = groups["scored"].to_list()
     best: Any = rollouts.groups["max"].max()
-    bar = best if wanted.solved_at is None else wanted.solved_at
+    solved_at = wanted.solved_at
+    bar = best if solved_at is None else solved_at
     least = math.inf if bar is None else bar
     counts = solved_counts(rollouts.codes, rollouts.rewards, least, len(rollouts.groups))
     solved = counts[codes].tolist()
@@ -442,8 +443,8 @@ def prompts(rollouts: Rollouts, wanted: Wanted) -> Records:
         columns=columns.with_columns(passes),
         left_out=rollouts.left_out,
         facts={
-            "solved_at": bar if wanted.pass_at or wanted.solved_at is not None else None,
-            "scale": Scale(*reward_range(rollouts.groups)) if wanted.solved_at is None else None,
+            "solved_at": bar if wanted.pass_at or solved_at is not None else None,
+            "scale": Scale(*reward_range(rollouts.groups)) if solved_at is None else None,
         },
     )
 

@@ -182,22 +182,23 @@ def silent_merge(groups: Groups) -> None:
     """Refuse a key that occurs in several steps or files, which may be several prompts, unless a flag decides."""
     columns = groups.columns
     rule = groups.rule
+    by_key = groups.by_key
     if rule.within is not None or not rule.key:
         return
     several = "since one has several prompts"
     for name in comparable_steps(columns):
-        if name not in rule.key and (rows := spanning(groups.by_key, columns.values[name])):
+        if name not in rule.key and (rows := spanning(by_key, columns.values[name])):
             separate = f"--group {as_value(*rule.key, name)}"
             cures = f"{separate} if ids restart; --group-within input if {name} does not separate groups"
-            if groups.prompts_of(groups.by_key) is not None:
+            if groups.prompts_of(by_key) is not None:
                 cures = f"{separate}: ids restart, {several}"
             raise _merge_error(columns, f"values of {name!r}", rows, cures)
     several_files = len(columns.tables) > 1 and not is_one_dataset(columns.tables)
-    if several_files and (rows := spanning(groups.by_key, columns.file)):
+    if several_files and (rows := spanning(by_key, columns.file)):
         cures = (
             "--group-within file if ids restart in each; --group-within input if they are shards of one sampling round"
         )
-        if groups.prompts_of(groups.by_key) is not None:
+        if groups.prompts_of(by_key) is not None:
             cures = f"--group-within file: ids restart in each, {several}"
         raise _merge_error(columns, "files", rows, cures)
 

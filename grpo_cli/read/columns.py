@@ -16,7 +16,7 @@ from grpo_cli.files.inputs import Section
 from grpo_cli.formats.interface import Scanned
 from grpo_cli.read.group_keys import Coded, encode
 from grpo_cli.read.known_names import STEPS
-from grpo_cli.read.layout import absent_reward, with_names
+from grpo_cli.read.layout import numbers_inside, with_names
 from grpo_cli.read.marks import Marked, marked
 from grpo_cli.read.memory import refuse_beyond_memory
 from grpo_cli.read.request import Request, choose, united
@@ -127,7 +127,7 @@ def read_columns(request: Request, over: OverTables = map) -> Columns:
             cure = f"it is in {len(having):,} of {len(tables):,} files, such as {having[0]}: give only these"
             raise Absent.of(error.column, error.place, cure) from None
         if error.column in request.rewards:
-            raise absent_reward(error, tables) from None
+            raise Absent.of(error.column, error.place, f"{error.cure}{numbers_inside(tables)}") from None
         raise
     frames = [scanned.frame for scanned in scans]
     lengths = tuple(map(len, frames))

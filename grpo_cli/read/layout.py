@@ -28,7 +28,7 @@ from grpo_cli.read.recognise import rewards_of
 from grpo_cli.read.tables import FILE, OWN, PATH, Binding, Table, column_names
 from grpo_cli.schemas.table import SHAPES, Mark, Schema
 from grpo_cli.values.chat import is_message
-from grpo_cli.values.paths import PARENT, Absent, is_there, shown
+from grpo_cli.values.paths import PARENT, is_there, shown
 
 BY_TEXT = "(found by name, no id beside it)"
 LISTED = 12  # columns listed in a message
@@ -277,11 +277,6 @@ def inside_of_record(tables: Sequence[Table]) -> str:
         return ""
     name, rows = max(lists.items(), key=lambda item: len(item[1]))
     return f"; the file is one record, and its {name} is a list of {len(rows)}: --reward '{name}[].NAME' reads them"
-
-
-def absent_reward(error: Absent, tables: Sequence[Table]) -> Absent:
-    """The error for a reward that no row has, with the numbers that may have been meant."""
-    return Absent.of(error.column, error.place, f"{error.cure}{numbers_inside(tables)}")
 
 
 def numbers_inside(tables: Sequence[Table]) -> str:

@@ -236,11 +236,12 @@ def as_number(column: pl.Series, *, typed: bool) -> pl.Series:
 
 def _as_text(column: pl.Series) -> pl.Series:
     """The texts; times as ISO 8601 writes them."""
-    if column.dtype != JSON_TEXT and not column.dtype.is_temporal():
-        is_text = isinstance(column.dtype, (pl.String, pl.Categorical, pl.Enum))
+    dtype = column.dtype
+    if dtype != JSON_TEXT and not dtype.is_temporal():
+        is_text = isinstance(dtype, (pl.String, pl.Categorical, pl.Enum))
         return column.cast(pl.String) if is_text else pl.Series([None] * len(column), dtype=pl.String)
     text = canonical(column)
-    if column.dtype.is_temporal():
+    if dtype.is_temporal():
         return text.str.replace("^[a-z]+:", "")
     quoted = where(text.str.starts_with('"'), text)
     texts = [text and json.loads(text) for text in quoted]

@@ -259,19 +259,14 @@ def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, ...]:
     # Groups in the same order. A key that occurs again, in another file, block or draw, does not identify a group.
     if mine.equals(theirs, null_equal=False) and mine.n_unique() == len(mine):
         return now.table["group"], before.table["group"]
-    keyed = keyed_groups(now, before, mine.columns)
+    # Groups of other files or blocks may share a number.
+    keyed = Keyed.of(mine.get_columns(), theirs.get_columns(), (now.typed, before.typed))
     if not np.minimum(*keyed.counts).any():
         keys = f"{', '.join(now.key_words)} is {now.label(0)} and {before.label(0)}"
         cure = "--old-rewards takes the same rollouts with another reward; name their key with --group"
         raise DataError(f"no group is in both inputs ({keys})", cure)
     of_rows = keyed.mine[now.table["group"]], keyed.theirs[before.table["group"]]
     return tuple(pl.Series(codes.astype(np.uint32)) for codes in of_rows)
-
-
-def keyed_groups(now: Narrow, before: Narrow, names: Sequence[str]) -> Keyed:
-    """A number for each group of both inputs, by these columns of its key; groups of other files or blocks may share it."""
-    mine, theirs = ([side.key[name] for name in names] for side in (now, before))
-    return Keyed.of(mine, theirs, (now.typed, before.typed))
 
 
 def key_texts(now: Narrow, before: Narrow, names: Sequence[str]) -> list[pl.DataFrame]:

@@ -100,14 +100,15 @@ def _at_path(table: T, path: str, rewards: tuple[str, ...]) -> T:
     The list of a record is the group, unless it is the only list of the file.
     """
     schema = Schema(name="path", title=f"objects at {path}", tool="", layout="wide", source="", group=(PARENT,))
-    if table.format.record == "object":
-        inside = registry.nested(table.format, path)
+    known = table.format
+    if known.record == "object":
+        inside = registry.nested(known, path)
         group = () if inside.is_one_list else schema.group
         return table.of_schema(replace(schema, layout=NESTED, rows=path, group=group), inside)
-    if table.format.record != "values" or path.count("[]") > 1:
+    if known.record != "values" or path.count("[]") > 1:
         cure = "write the records as JSON lines"
-        raise DataError(f"{table.name}: {table.format.name} has no {path} that can be read", cure)
-    return table.of_schema(schema, registry.listed(table.format, rewards, keys_too=False))
+        raise DataError(f"{table.name}: {known.name} has no {path} that can be read", cure)
+    return table.of_schema(schema, registry.listed(known, rewards, keys_too=False))
 
 
 def _lists_of_rewards(table: Table, binding: Binding) -> Schema | None:
@@ -301,12 +302,13 @@ def _best(candidates: Sequence[Match], name: str) -> str | None:
 
 def _refuse(chosen: Schema, table: Table) -> None:
     record = table.format.record
-    if chosen.layout != LONG and record == "rollout":
+    layout = chosen.layout
+    if layout != LONG and record == "rollout":
         wrong = f"a record of a {chosen.title} has several rollouts, but a frame needs one per row"
         raise UsageError(wrong, "make one row per rollout, and name the columns: group=..., reward=...")
-    if chosen.layout in REFUSED:
+    if layout in REFUSED:
         raise NoRewards(f"{table.name}: {chosen.title}: {chosen.refusal}", chosen.hint)
-    if (chosen.layout == NESTED and record != "object") or (chosen.layout in LISTED and record == "texts"):
+    if (layout == NESTED and record != "object") or (layout in LISTED and record == "texts"):
         wrong = f"{table.name}: the schema {chosen.name} cannot be read from {table.format.name}"
         raise DataError(wrong, "--schema none reads plain rows")
 

@@ -521,11 +521,12 @@ def _keys_written(keys: pl.DataFrame) -> pl.Series:
 
 def _key_part(column: pl.Series) -> pl.Series:
     """A column of keys as text."""
-    if column.dtype.is_nested() or column.dtype.is_extension():
+    dtype = column.dtype
+    if dtype.is_nested() or dtype.is_extension():
         return canonical(column)
-    if column.dtype.is_temporal():
+    if dtype.is_temporal():
         return canonical(column).str.replace(r"^\w+:", "")
-    if column.dtype == pl.Binary:
+    if dtype == pl.Binary:
         return pl.Series([None if key is None else str(key) for key in column], dtype=pl.String)
     return column.cast(pl.String)
 

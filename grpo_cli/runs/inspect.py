@@ -191,11 +191,12 @@ def described(inspection: Inspection, view: View, over: OverTables) -> Inspectio
 def _drift(inspection: Inspection, columns: Mapping[str, str], over: OverTables) -> OffPolicy | None:
     """How far apart the log-probs in these columns are, over the file, by the column of --by and by version."""
     narrow = inspection.narrow
+    known = inspection.columns
     names = [name for option, name in columns.items() if option != "mask"]
     rows = np.flatnonzero(~narrow.left_out.to_numpy())
-    by = {} if inspection.by is None else {inspection.columns["by"]: inspection.by}
-    if "version" in inspection.columns:
-        by[inspection.columns["version"]] = narrow.carried[inspection.columns["version"]]
+    by = {} if inspection.by is None else {known["by"]: inspection.by}
+    if "version" in known:
+        by[known["version"]] = narrow.carried[known["version"]]
     counted = partial(reduced, narrow=narrow, rows=rows, columns=names, mask=columns.get("mask", ""), over=over)
     return off_policy(counted, columns, len(rows), inspection.scored.rows[".advantage"], by)
 

@@ -93,9 +93,10 @@ def tokens_of_rows(narrow: Narrow, scored: Scored, columns: TokenColumns) -> tok
     written = scored.rows[".kept"] & scored.rows[".advantage"].is_not_null()
     rows = np.flatnonzero(written.to_numpy())
     found = [pl.Series(dtype=pl.List(pl.Boolean))]
+    names = columns.names
     done = 0
-    for frame in narrow.texts_at(rows, columns.names) if columns.names else ():
-        for name in columns.names:
+    for frame in narrow.texts_at(rows, names) if names else ():
+        for name in names:
             if frame[name].null_count() == len(frame):
                 _refuse_unknown(narrow, name)
         here = rows[done : done + len(frame)]
@@ -110,7 +111,7 @@ def tokens_of_rows(narrow: Narrow, scored: Scored, columns: TokenColumns) -> tok
     parts = _own_numbers(narrow, rows, advantages, tokens, columns, sizes)
     file = token_lists.Numbers(cast("int", spooled(parts, "the advantages of tokens").fd))
     own = np.concatenate([np.zeros(0, np.int64), *sizes])
-    if not columns.names:
+    if not names:
         tokens = token_lists.bool_lists(np.ones(own.sum(), bool), own)
     return token_lists.Tokens(tokens.gather(places), file, pl.Series(np.cumsum(own) - own).gather(places))
 
