@@ -20,7 +20,7 @@ from grpo_cli.engine.score import Scored, kept_advantages
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.stats.correlations import correlation
 from grpo_cli.stats.document import document
-from grpo_cli.stats.facts import MarkedRows, Number, marked_rows, plain, worst_and_best
+from grpo_cli.stats.facts import MarkedRows, Number, marked_rows, plain, reward_range
 
 VERSION: Final = 1
 LARGEST = 3  # changes that are listed
@@ -170,18 +170,16 @@ def _advantages(values: Vector) -> PlanAdvantages:
         **Numbers.of(pl.Series(finite)).facts(),
         rms=_rms(finite),
         zero_share=float(np.mean(finite == 0)) if len(finite) else None,
-        missing=int(len(values) - len(finite)),
+        missing=len(values) - len(finite),
     )
 
 
 def _difference(name: str, base: Scored, first: Vector, other: Vector, narrow: Narrow) -> Difference:
     both = np.isfinite(first) & np.isfinite(other)
-    frame = base.frame.select(".n", ".mean", ".min", ".max").filter(pl.Series(both))
+    frame = base.frame.select(".n", ".mean", min=".min", max=".max").filter(pl.Series(both))
     x = first[both]
     y = other[both]
-    low: Any = frame[".min"].min()
-    high: Any = frame[".max"].max()
-    x_ranks, y_ranks = (pl.Series(values).rank("average").to_numpy().astype(np.float64) for values in (x, y))
+    x_ranks, y_ranks = (pl.Series(values).rank().to_numpy() for values in (x, y))  # equal values have their mean rank
     sizes, means = (frame[name].to_numpy() for name in (".n", ".mean"))
     by_size = []
     for size in np.unique(sizes).tolist():
@@ -195,7 +193,7 @@ def _difference(name: str, base: Scored, first: Vector, other: Vector, narrow: N
         correlation=correlation(x, y),
         largest=_largest(np.flatnonzero(both), x, y, narrow, base),
         by_size=by_size,
-        by_solve_rate=_by_rate(x, y, means) if worst_and_best(low, high) == (0, 1) else None,
+        by_solve_rate=_by_rate(x, y, means) if reward_range(frame) == (0, 1) else None,
     )
 
 
@@ -233,7 +231,7 @@ def _largest(rows: Index, x: Vector, y: Vector, narrow: Narrow, base: Scored) ->
     rewards = base.rows.select(reward).to_series()
     lines = []
     for at, row, place in zip(top, changed, narrow.places(changed), strict=True):
-        label = narrow.label(int(codes[row]))
+        label = narrow.label(codes[row])
         lines.append(ChangedRow(label, place, rewards[row], float(x[at]), float(y[at])))
     return lines
 
