@@ -35,8 +35,8 @@ def correlation(x: Vector, y: Vector) -> float | None:
     """Pearson's correlation; None if one of the columns does not vary."""
     if len(x) < 2 or x.min() == x.max() or y.min() == y.max():  # noqa: PLR2004 - two points make a line
         return None
-    x, y = x - float(x.mean()), y - float(y.mean())
-    size = math.sqrt(float((x * x).sum())) * math.sqrt(float((y * y).sum()))
+    x, y = x - x.mean(), y - y.mean()
+    size = math.sqrt((x * x).sum()) * math.sqrt((y * y).sum())
     if not size:
         return None
     r = float((x * y).sum()) / size
@@ -47,7 +47,7 @@ def with_lengths(column: str, rows: pl.DataFrame, extremes: RewardRange) -> Leng
     """The correlation of rewards with lengths; `rows` have `.reward`, `.mean` (of the group) and `length`."""
     known = rows.filter(pl.col(".reward").is_finite(), pl.col("length").is_finite())
     reward, length, codes = (known[name].to_numpy() for name in (".reward", "length", "group"))
-    of_groups = finite_means(codes, known["length"], int(codes.max(initial=0)) + 1)
+    of_groups = finite_means(codes, known["length"], codes.max(initial=0) + 1)
     longer = length - of_groups[codes]
     better = reward - known[".mean"].to_numpy()
     worst, best = at_ends(reward, extremes)
@@ -70,7 +70,7 @@ def within_groups(
     codes: Any, columns: Mapping[str, pl.Series], others: Mapping[str, pl.Series]
 ) -> dict[str, dict[str, float | None]]:
     """The correlation of each column with each of the others, after subtracting group means from both."""
-    size = int(codes.max(initial=0)) + 1
+    size = codes.max(initial=0) + 1
 
     def of_pair(column: pl.Series, other: pl.Series) -> float | None:
         known = column.is_finite() & other.is_finite()
@@ -83,7 +83,4 @@ def within_groups(
 
         return correlation(centred(column), centred(other))
 
-    found: dict[str, dict[str, float | None]] = {}
-    for name, column in columns.items():
-        found[name] = {what: of_pair(column, other) for what, other in others.items()}
-    return found
+    return {name: {what: of_pair(column, other) for what, other in others.items()} for name, column in columns.items()}
