@@ -32,6 +32,7 @@ with np.errstate(invalid="ignore"):  # bins of NaN are empty, and come last
         .astype(float)
     )
 _ORDER = np.argsort(_MIDDLES)
+Bins = dict[tuple[str, int], np.ndarray]  # how many tokens are in each bin, by column and code of their row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +97,7 @@ class Counted(NamedTuple):
     """Sums over the tokens of each row, and how many tokens have a log-ratio in each bin, by column and code of their row."""
 
     sums: pl.DataFrame
-    bins: Mapping[tuple[str, int], np.ndarray]
+    bins: Bins
 
     @classmethod
     def of(cls, part: TokenPart, columns: Mapping[str, str], codes: Mapping[str, pl.Series]) -> Self:
@@ -112,7 +113,7 @@ class Counted(NamedTuple):
         sums = {name: part.sums(values) for name, values in each.items()}
         bits = log_ratio.astype(np.float32).view(np.int32)
         own = (bits >> _SHIFT) + _BINS // 2
-        bins = dict[tuple[str, int], np.ndarray]()
+        bins = Bins()
         for name, coded in codes.items():
             here, inside = np.unique(coded.gather(part.rows), return_inverse=True)
             keys = own if len(here) < 2 else own + np.repeat(inside * _BINS, part.sizes)  # noqa: PLR2004
@@ -125,7 +126,7 @@ class Counted(NamedTuple):
     def merged(cls, parts: Iterable[Self]) -> Self:
         """Those of all rows of the parts."""
         tables = []
-        bins = dict[tuple[str, int], np.ndarray]()
+        bins = Bins()
         for sums, counted in parts:
             tables.append(sums)
             for key, counts in counted.items():
