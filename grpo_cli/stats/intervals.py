@@ -71,7 +71,7 @@ def standard_error(
     total = sizes.sum()
     centre = float(sums.sum() / total)
     without = (sums.sum() - sums) / (total - sizes)
-    squares = float(((without - centre) ** 2).sum())
+    squares = ((without - centre) ** 2).sum()
     error = math.sqrt((len(sums) - 1) / len(sums) * squares)
     as_many = int(total**2 / (sizes**2).sum() + EQUAL)
     return centre, error, as_many - 1
@@ -108,13 +108,12 @@ class Rewards:
     @property
     def rates(self) -> Vector:
         """The solve rate of each prompt."""
-        rates: Vector = self.sums / self.n
-        return rates
+        return self.sums / self.n
 
 
 def of_two_values(now: Rewards, before: Rewards) -> bool:
     """Whether every row is solved or not, and nothing between."""
-    return all(bool(np.isin(run.values, (0, 1)).all()) for run in (now, before))
+    return all(np.isin(run.values, (0, 1)).all() for run in (now, before))
 
 
 def noise(now: Rewards, before: Rewards) -> Vector:
@@ -160,9 +159,9 @@ def p_value(now: Rewards, before: Rewards) -> float:
     """
     change = now.rates - before.rates
     if (now.n == 1).all() and (before.n == 1).all() and of_two_values(now, before):
-        return mcnemar(int((change > 0).sum()), int((change < 0).sum()))
-    variance = float(noise(now, before).sum())
-    total = abs(float(change.sum()))
+        return mcnemar((change > 0).sum(), (change < 0).sum())
+    variance = noise(now, before).sum()
+    total = abs(change.sum())
     if variance <= EQUAL**2 or total <= EQUAL:
         return 1.0
     if len(change) >= MANY:
@@ -190,7 +189,7 @@ def mcnemar(up: int, down: int) -> float:
 def holm(p_values: Mapping[str, float | None]) -> dict[str, float | None]:
     """The p values for several comparisons at once, by Holm's method."""
     known = sorted((p, name) for name, p in p_values.items() if p is not None)
-    adjusted: dict[str, float | None] = dict.fromkeys(p_values)
+    adjusted = dict.fromkeys(p_values)
     largest = 0.0
     for at, (p, name) in enumerate(known):
         largest = max(largest, min(1.0, p * (len(known) - at)))
