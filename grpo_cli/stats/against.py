@@ -97,7 +97,7 @@ def ends_of(runs: Sequence[Inspection]) -> tuple[float, float]:
 def most_changed(pair: Matched, now: Rewards, before: Rewards, change: Vector) -> tuple[list[Prompt], list[Prompt]]:
     """The prompts that gained and lost most."""
     shrunken = _shrunken(change, now, before)
-    prompts = pair.both.select(key="words", number="number")
+    prompts = pair.both.select("number", key="words")
     prompts = prompts.with_columns(before=before.rates, now=now.rates, change=change, shrunken=shrunken)
     return _largest(prompts, pl.col("shrunken")), _largest(prompts, -pl.col("shrunken"))
 
@@ -158,9 +158,9 @@ def counts_by_chance(now: Rewards, before: Rewards) -> tuple[list[float], bool]:
     squares = []
     for rates, rates_before in islice(dealt(now, before), deals):
         counts.append(counts_of(rates, rates_before))
-        squares.append(float(((rates - rates_before) ** 2).sum()))
+        squares.append(((rates - rates_before) ** 2).sum())
     seen = float(((now.rates - before.rates) ** 2).sum())
-    by_chance = float(np.mean(squares)) + BEYOND * float(np.std(squares))
+    by_chance = float(np.mean(squares) + BEYOND * np.std(squares))
     return np.mean(counts, axis=0).tolist(), seen > by_chance + 10.0**-DIGITS
 
 

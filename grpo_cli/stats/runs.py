@@ -176,8 +176,8 @@ def _pass(n: Index, solved: Index, k: int) -> Pass:
     n, solved = n[enough], solved[enough]
     rows = n.tolist()
     failed = n - solved
-    one_solved = np.array(pass_at(rows, solved.tolist(), k), dtype=np.float64)
-    one_failed = np.array(pass_at(rows, failed.tolist(), k), dtype=np.float64)
+    one_solved = np.array(pass_at(rows, solved.tolist(), k))
+    one_failed = np.array(pass_at(rows, failed.tolist(), k))
     left_out = int((~enough).sum())
     return Pass(k, estimate(one_solved, OF_RATE), estimate(1 - one_failed, OF_RATE), left_out)
 
@@ -235,8 +235,8 @@ def gates(runs: Runs) -> dict[str, float | None]:
     facts = SimpleNamespace(newest=newest, base=base, last=runs.differences[-1])
     found = measured(facts, GATES)
     for one in newest.passes:
-        found[f"pass_at_{one.k}"] = None if one.pass_at is None else one.pass_at.mean
-        found[f"pass_all_{one.k}"] = None if one.pass_all is None else one.pass_all.mean
+        found[f"pass_at_{one.k}"] = getattr(one.pass_at, "mean", None)
+        found[f"pass_all_{one.k}"] = getattr(one.pass_all, "mean", None)
     return found
 
 
