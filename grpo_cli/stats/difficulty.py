@@ -191,7 +191,7 @@ def _between(rates: Vector, sizes: Index) -> Histogram:
 def _whole(counts: Vector) -> Index:
     """Counts rounded to integers with the same sum; the largest remainders are rounded up."""
     whole = np.floor(counts + 1e-9).astype(np.int64)
-    missing = round(float(counts.sum())) - int(whole.sum())
+    missing = round(counts.sum()) - whole.sum()
     by_remainder = np.argsort(whole - counts, kind="stable")
     whole[by_remainder[:missing]] += 1
     return whole
@@ -212,7 +212,7 @@ def spread(groups: pl.DataFrame, ddof: int) -> Spread:
     squares = np.where(n > 1, std**2 * (n - ddof), 0.0)
     within = float(squares.sum()) / rows
     above = mean - mean.min()
-    centre = float((n * above).sum()) / rows
+    centre = (n * above).sum() / rows
     between = float((n * (above - centre) ** 2).sum()) / rows
     total = within + between
     share = plain(between / total) if total else None
@@ -312,7 +312,7 @@ def other_sizes(ties: Ties, sizes: Sequence[int] = OTHER_SIZES) -> list[AtSize]:
         return []
     lines = []
     every_size = np.repeat(ties.n, ties.times.astype(int))
-    usual = float(np.median(every_size))
+    usual = np.median(every_size)
     fitted = _fitted(ties.solved) if ties.solved is not None else None
     for size in sizes:
         low = high = None
@@ -334,16 +334,16 @@ def other_sizes(ties: Ties, sizes: Sequence[int] = OTHER_SIZES) -> list[AtSize]:
 
 def _alive(ties: Ties, size: int) -> float:
     """The share of groups that vary, if those that are smaller than this and constant stay so."""
-    groups = float((ties.times * ties.c / ties.n).sum())  # the shares of the values of a group add up to 1
-    constant = float((ties.times * _equal(ties.n, ties.c, size)).sum())
-    return 1.0 - constant / groups
+    groups = (ties.times * ties.c / ties.n).sum()  # the shares of the values of a group add up to 1
+    constant = (ties.times * _equal(ties.n, ties.c, size)).sum()
+    return float(1.0 - constant / groups)
 
 
 def _equal(n: Vector, c: Vector, size: int) -> Vector:
     """The chance that `size` rows of a group all have the value of c of its n rows: C(c, size) / C(n, size)."""
     chance = np.where(c == n, 1.0, 0.0)
     drawn = n >= size
-    equal = np.ones(int(drawn.sum()))
+    equal = np.ones(drawn.sum())
     for i in range(size):
         equal = equal * np.maximum(c[drawn] - i, 0.0) / (n[drawn] - i)
     chance[drawn] = equal

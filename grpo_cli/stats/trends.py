@@ -85,7 +85,7 @@ def ends(lines: Sequence[Any], fact: str) -> Ends | None:
         if not known:
             return None
         values, rows = map(np.array, zip(*known, strict=True))
-        means.append(float(values @ rows / rows.sum()))
+        means.append(values @ rows / rows.sum())
     first, last, mean = means
     return Ends(first, last, mean, differ=len(values) < FEWEST or _has_slope(values))
 
@@ -107,7 +107,7 @@ def in_order(values: pl.Series) -> list[int]:
     numbers = values.cast(pl.Float64, strict=False) if values.dtype == pl.String else values
     if numbers.null_count() == values.null_count():
         values = numbers
-    return [int(i) for i in values.arg_sort(nulls_last=True)]
+    return values.arg_sort(nulls_last=True).to_list()
 
 
 def thinned(lines: Sequence[Line], most: int) -> list[Line]:
