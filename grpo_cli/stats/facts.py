@@ -271,7 +271,7 @@ def distribution(values: pl.Series) -> Distribution:
     """Mean, spread, quartiles and a histogram of the finite values."""
     known = few(values)
     numbers = Numbers.of(values) if known is None else Numbers.counted(*known)
-    quartiles: Sequence[Number] = [None] * 3
+    quartiles = [None] * 3
     histogram: Histogram | None = None
     if known is None:
         if numbers.count < len(values):
@@ -302,7 +302,7 @@ def even_bins(finite: Vector, most: int) -> tuple[Callable[[Vector], Index], Vec
     if len(np.unique(finite[:SAMPLE])) <= COMB * most:
         distinct = over(lambda start, end: pl.Series(finite[start:end]).unique().sort(), len(finite))
         values = pl.concat(distinct).unique().sort().to_numpy()
-        step = float(np.diff(values).min())
+        step = np.diff(values).min()
         steps = (values - low) / step
         on_grid = np.allclose(steps, np.round(steps), rtol=0, atol=1e-3)
         if steps[-1] < STEPPED * len(values) and on_grid:
@@ -492,16 +492,16 @@ class Tally:
             "rollouts": rows["rollout"].n_unique() if "rollout" in rows.columns else len(rows),
             "groups": len(groups),
             "batches": narrow.batches,
-            "singletons": int((groups["scored"] == 1).sum()),
-            "unscorable": len(rows) - int(rows[".scorable"].sum()),
-            "declared_unscorable": int(declared.sum()),
-            "left_out": int(narrow.left_out.sum()),
-            "masked": int(narrow.masked.sum()),
-            "constant_rows": int(rows_of(constant).sum()),
-            "comparable": int((groups["scored"] > 1).sum()),
-            "nearly": int(groups["nearly"].sum()),
-            "no_rate": int(outside.sum()),
-            "dropped_rows": narrow.height - int(rows[".kept"].sum()),
+            "singletons": (groups["scored"] == 1).sum(),
+            "unscorable": len(rows) - rows[".scorable"].sum(),
+            "declared_unscorable": declared.sum(),
+            "left_out": narrow.left_out.sum(),
+            "masked": narrow.masked.sum(),
+            "constant_rows": rows_of(constant).sum(),
+            "comparable": (groups["scored"] > 1).sum(),
+            "nearly": groups["nearly"].sum(),
+            "no_rate": outside.sum(),
+            "dropped_rows": narrow.height - rows[".kept"].sum(),
             "null": advantages.null_count(),
             **{f"status.{name}": times for name, times in zip(STATUSES, statuses, strict=True)},
         }
@@ -521,7 +521,7 @@ class Tally:
             advantage=Numbers.of(advantages),
             skipped=skipped(groups, narrow),
             reading=reading,
-            warnings=tuple(narrow.warnings),
+            warnings=narrow.warnings,
         )
 
     def merge(self, block: Tally) -> Tally:
@@ -610,7 +610,7 @@ class Tally:
 
 # The quantities of --fail-on, and where they are in the facts; the first need no advantages.
 REWARD_GATES: Final[Mapping[str, str]] = {
-    **{name: name for name in COUNTED if name not in {"batches", "declared_unscorable"}},
+    **{name: name for name in COUNTED if name != "declared_unscorable"},
     "zero_variance_groups": "zero_variance.groups",
     "zero_variance_share": "zero_variance.share",
     "nearly_constant_groups": "zero_variance.nearly",
