@@ -303,7 +303,7 @@ def describe_groups(groups: pl.DataFrame, label: Callable[[int], str]) -> list[G
 
 def key_columns(narrow: Narrow, facts: Collection[str]) -> list[pl.Series]:
     """The columns of the key, a line per group; a name that is also the name of a fact gets the prefix `key.`."""
-    return [key.alias(f"key.{key.name}") if key.name in facts else key for key in narrow.key.get_columns()]
+    return [key.alias(f"key.{key.name}") if key.name in facts else key for key in narrow.key]
 
 
 # --- columns -----------------------------------------------------------------------------------------------
