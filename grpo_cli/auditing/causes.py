@@ -91,10 +91,10 @@ def causes(judged: Judged) -> list[Cause]:
     logged, sizes = log.logged[rows], np.bincount(codes)
     tolerance, same = judged.tolerance.of(logged), ~judged.wrong[rows]
     case = Case(judged, judged.candidate.plan, table, codes, sizes, judged.computed[rows], logged, tolerance, same)
-    left = np.ones(len(sizes), dtype=bool)
+    left = np.ones(len(sizes), bool)
     result = []
     for name, says, test in _TESTS:
-        explained = np.asarray(test(case) & left)
+        explained = test(case) & left
         if explained.any():
             result.append(cause(name, says, case.codes, explained))
             left &= ~explained
@@ -116,7 +116,7 @@ def noise_cause(noisy: Mask, codes: Codes) -> Cause:
 
 def cause(name: str, says: str, codes: Codes | Index, groups: Mask) -> Cause:
     """A cause, with the number of the groups and of their rows."""
-    return Cause(cause=name, says=says, groups=int(groups.sum()), rows=int(groups[codes].sum()))
+    return Cause(name, says, int(groups.sum()), int(groups[codes].sum()))
 
 
 # --- tests -------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def _rounding(case: Case) -> Mask:
         small = np.abs(most) <= MEAN_ERROR * np.abs(reward)
     else:
         tolerance = group_means(case.codes, case.tolerance, len(case.sizes))
-        small = np.zeros(len(reward), dtype=bool)
+        small = np.zeros(len(reward), bool)
         for group, value in enumerate(reward.tolist()):
             noise = noise_of(value, int(case.sizes[group]), rule)
             for clip in (op for op in case.plan.post if isinstance(op, Clip)):
@@ -145,9 +145,9 @@ def _clipped(case: Case) -> Mask:
     Every log has these: several distinct values between them have to be as computed, and several values of the formula have to be logged as a bound.
     """
     logged, computed, wrong = case.judged.log.logged, case.judged.computed, case.judged.wrong
-    low, high = float(np.nanmin(logged)), float(np.nanmax(logged))
+    low, high = np.nanmin(logged), np.nanmax(logged)
     inside = (logged > low) & (logged < high) & (logged != 0)
-    beyond = np.zeros(len(case.codes), dtype=bool)
+    beyond = np.zeros(len(case.codes), bool)
     if _distinct(logged[inside & ~wrong]) < INSIDE:
         return case.every(case.same)
     for end, sign in ((low, -1), (high, 1)):
@@ -175,14 +175,14 @@ def _order(case: Case) -> Mask:
     """The same values on other rows of the group."""
     order = np.lexsort((case.computed, case.codes))
     other = np.lexsort((case.logged, case.codes))
-    same = np.empty(len(order), dtype=bool)
+    same = np.empty(len(order), bool)
     same[order] = np.abs(case.computed[order] - case.logged[other]) <= case.tolerance[other]
     return case.every(same)
 
 
 def _blocks(case: Case, sizes: Iterable[int]) -> Mask:
     """Groups that agree if they are cut into blocks of one of these sizes."""
-    explained = np.zeros(len(case.sizes), dtype=bool)
+    explained = np.zeros(len(case.sizes), bool)
     coded = encode([case.table["group"]])
     for size in () if case.plan.uses_batch else sizes:
         cut = case.table.with_columns(group=blocks(coded, size).codes)
@@ -199,7 +199,7 @@ def _usual_blocks(case: Case) -> Mask:
 def _fragments(case: Case) -> Mask:
     """Groups that agree if every row of a rollout counts."""
     if case.plan.unit.take == "each" or case.plan.uses_batch or "rollout" not in case.table.columns:
-        return np.zeros(len(case.sizes), dtype=bool)
+        return np.zeros(len(case.sizes), bool)
     return case.agrees(_counted(case.plan, case.table, take="each"))
 
 
@@ -294,7 +294,7 @@ def _shift(log: Log, tried: Sequence[Candidate], parts: Codes) -> Cause | None:
         is_end = parts[here] != parts[there]
         fits = (near.mean(axis=1) >= MOST) & (near | is_end).all(axis=1)
         if fits.any():
-            at = int(fits.argmax())
+            at = fits.argmax()
             one, _ = plain[at]
             name = plain_method(one.plan) or one.name
             rows = "1 row" if abs(by) == 1 else f"{abs(by)} rows"
@@ -306,7 +306,7 @@ def _shift(log: Log, tried: Sequence[Candidate], parts: Codes) -> Cause | None:
 
 def _partial(log: Log, tried: Sequence[Candidate], parts: Codes) -> Cause | None:
     """Every step was normalised with numbers of its own, near those of its rows: a batch has rows that are not here."""
-    count = int(parts.max()) + 1
+    count = parts.max() + 1
 
     def lines(values: Vector, rows: Log, of: Codes) -> tuple[Vector, Vector, Mask]:
         slope, offset = slopes(values, rows.logged, of)
@@ -341,7 +341,7 @@ def _cut(log: Log, tried: Sequence[Candidate]) -> Cause | None:
     is_finite = np.isfinite(rewards).all() and np.isfinite(log.logged).all()
     if "reward.1" in log.table.columns or len(rewards) != TWO or not is_finite:
         return None
-    allowed = float(log.tolerance.of(log.logged).max())
+    allowed = log.tolerance.of(log.logged).max()
     seen = _of_both(codes, log.logged, is_high)
     if (np.abs(seen[codes, is_high.astype(int)] - log.logged) > allowed).any():
         return None
@@ -386,7 +386,7 @@ def _size_before(seen: Matrix, largest: int) -> int:
 
 def _of_both(codes: AnyCodes, values: Vector, is_high: Mask) -> Matrix:
     """For each group, the value of one of its rows with the lower and with the higher reward; NaN if it has none."""
-    found = np.full((int(codes.max()) + 1, TWO), np.nan)
+    found = np.full((codes.max() + 1, TWO), np.nan)
     found[codes, is_high.astype(int)] = values
     return found
 
@@ -415,7 +415,7 @@ def _length(log: Log) -> Cause | None:
     is_change = pl.col("logged").abs() > pl.col("allowed")
     steps = steps.filter((pl.col("length") > 0) & is_change)
     moved = np.isin(np.arange(len(constant)), steps["group"])
-    falls = int((steps["logged"] < 0).sum())
+    falls = (steps["logged"] < 0).sum()
     if len(steps) < PAIRS or moved.sum() < GROUPS or falls not in {0, len(steps)}:
         return None
     kind, go = ("penalty", "fall") if falls else ("bonus", "rise")
