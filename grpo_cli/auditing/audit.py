@@ -95,7 +95,7 @@ class Audit:
             if number in self.tried:
                 continue  # the same groups and batches again, for instance if there is only one step
             self.tried.add(number)
-            if before is not None and not _several_rewards(narrow) and _disorder(narrow, logged) > DISORDER:
+            if before is not None and "reward.1" not in narrow.table.columns and _disorder(narrow, logged) > DISORDER:
                 continue
             notes = [*filter(None, [note, treatment])]
             self.phase(", ".join([f"trying formulas on {len(logged):,} rows", *notes]))
@@ -187,11 +187,7 @@ def _may_be_cut(best: Result) -> bool:
     rows, unexplained = best.fits[0].rows, best.fits[0].unexplained
     if unexplained <= FAR * rows:
         return unexplained > ODD * rows
-    return _several_rewards(best.narrow) or _disorder(best.narrow, best.log.whole.logged) > DISORDER
-
-
-def _several_rewards(narrow: Narrow) -> bool:
-    return "reward.1" in narrow.table.columns
+    return "reward.1" in best.narrow.table.columns or _disorder(best.narrow, best.log.whole.logged) > DISORDER
 
 
 def _disorder(narrow: Narrow, logged: Vector) -> float:

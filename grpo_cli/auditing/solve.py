@@ -36,9 +36,9 @@ CLIPS = (Clip, NanToZero)
 LAST = (*CLIPS, Whiten)  # steps that cannot change places with a division
 Rule = Divisor | Whiten
 Ruled = tuple[Candidate, Rule | None]  # and its last division
-CENTRE: Final[Mapping[str, Any]] = {"divide": False, "ddof": 1}  # the subtraction of a whitening alone
+CENTRE = {"divide": False, "ddof": 1}  # the subtraction of a whitening alone
 LEVELS: Final[Sequence[Level]] = ("group", "batch")
-OF: Final[Sequence[Literal["reward", "residual"]]] = ("reward", "residual")
+OF: Final = ("reward", "residual")
 SAME = 9  # decimals in which the values of two starts agree if they are the same
 DIFFERENT = 2  # rows at a bound, distinct values, or rewards that vary, at least
 
@@ -185,7 +185,7 @@ class Start:
         def sums(of: Vector) -> Vector:
             return np.asarray(np.bincount(codes, of)[codes])
 
-        lowest, _ = group_extremes(codes, values, int(codes.max()) + 1)
+        lowest, _ = group_extremes(codes, values, codes.max() + 1)
         away, total = values - lowest[codes], sums(weights)
         total = np.where(total, total, np.nan)  # a group may have no tokens
         centred = away - sums(weights * away) / total
@@ -402,7 +402,7 @@ def of_groups(start: Start) -> Iterator[Ruled]:
     batch, n, squares = frames.batch_of_group, groups[".n"].to_numpy(), groups[".squares"].to_numpy()
     with np.errstate(invalid="ignore", divide="ignore"):
         std = np.where(squares == 0, 0.0, np.sqrt(squares / (n - 1)))
-        _, largest = group_extremes(batch, np.nan_to_num(std), int(batch.max()) + 1)
+        _, largest = group_extremes(batch, np.nan_to_num(std), batch.max() + 1)
         std /= largest[batch]
     facts = {
         "batch": batch,
@@ -410,7 +410,7 @@ def of_groups(start: Start) -> Iterator[Ruled]:
         "std": std,
         "mean": finite_means(log.codes, log.table["reward.0"], len(groups)),
     }
-    divided: list[tuple[Plan, Vector]] = [(start.plain.plan, np.ones(len(groups)))]
+    divided = [(start.plain.plan, np.ones(len(groups)))]
     for ddof, epsilon in product(DDOFS, EPSILONS) if "group" in plan.estimator.scales else ():
         rule = Divisor(level="group", ddof=ddof, epsilon=epsilon)
         named = (start.named_for("group") or start.plain).plan
@@ -427,7 +427,7 @@ def _factors(values: Vector, log: Log) -> Vector | None:
     known = np.isfinite(values)
     if (known != np.isfinite(log.logged)).any():
         return None
-    size = int(log.codes.max(initial=0)) + 1
+    size = log.codes.max(initial=0) + 1
     codes, values, logged = log.codes[known], values[known], log.logged[known]
     along, squares = np.bincount(codes, values * logged, size), np.bincount(codes, values**2, size)
     with np.errstate(invalid="ignore", divide="ignore"):
