@@ -159,7 +159,7 @@ def facts_of(result: Result, column: str, said: Said) -> Audited:
         causes=explained,
         claim=None if said.claim is None else _check_claim(said.claim, result),
         not_tried=untried({*narrow.request.roles, "input_length", "turns"}),
-        warnings=list(narrow.warnings),
+        warnings=narrow.warnings,
     )
 
 
@@ -184,7 +184,7 @@ def _match(result: Result, judged: Judged) -> Match:
         constants=candidate.constants,
         epsilon=epsilon_of(candidate, log) if best.explains_all else None,
         weights=dict(zip(narrow.reward_names, plan.rewards.weights, strict=False)),
-        preset_names=list(candidate.presets),
+        preset_names=candidate.presets,
         plain_method=plain_method(plan) if not candidate.claimed and narrow.schema is None else "",
         without_effect=_without_effect(plan, judged.log),
     )
@@ -254,7 +254,7 @@ def _check_claim(claim: Plan, result: Result) -> Claim:
     # Rules that apply to no row of this file cause no difference.
     without_effect = {*_without_effect(claim, judged.log), *claim.unread}
     differs = {key: Differing(*each) for key, each in changed.items() if key not in without_effect}
-    every_row = np.ones(len(judged.wrong), dtype=bool)
+    every_row = np.ones(len(judged.wrong), bool)
     return Claim(**_differences(judged, result.narrow, every_row), differs=differs)
 
 
@@ -374,7 +374,7 @@ def _invented(log: Log) -> pl.DataFrame:
     """Groups with the lowest and the highest reward of the log: of each kind ordinary ones, and the one that is named."""
     reward, sizes = log.table["reward.0"].to_numpy(), np.bincount(log.codes)
     lowest, highest = float(np.nanmin(reward)), float(np.nanmax(reward))
-    size = int(np.bincount(sizes).argmax())
+    size = np.bincount(sizes).argmax()
     ordinary = [[float(at <= ones % size) for at in range(size)] for ones in range(ORDINARY)]
     groups = [(kind, each) for kind, more in INVENTED.items() for each in (*ordinary, more)]
     table = pl.DataFrame(

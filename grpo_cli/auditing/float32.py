@@ -35,7 +35,7 @@ def noise_of(value: float, size: int, divisor: Divisor) -> Vector:
     bits = BITS - ((mantissa & -mantissa).bit_length() - 1)
     if bits + (size - 1).bit_length() <= BITS:
         return np.zeros(1)
-    off = np.arange(1, ULPS + 1) * float(np.spacing(abs(single)))
+    off = np.arange(1, ULPS + 1) * np.spacing(abs(single))
     # The std is taken around the same mean, or computed with more digits.
     same_mean = off * np.sqrt(size / max(size - divisor.ddof, 1))
     std = np.concatenate([same_mean, 0 * off])
@@ -50,8 +50,8 @@ def constant_groups(table: pl.DataFrame) -> list[Vector]:
     codes = table["group"].to_numpy()
     values = []
     for name in (name for name in table.columns if name.startswith("reward.")):
-        reward = table[name].fill_null(float("nan")).to_numpy()
-        low, high = group_extremes(codes, reward, int(codes.max()) + 1)  # a group with a NaN is not constant
+        reward = table[name].fill_null(np.nan).to_numpy()
+        low, high = group_extremes(codes, reward, codes.max() + 1)  # a group with a NaN is not constant
         values.append(np.where(low == high, low, np.nan))
     return values
 

@@ -139,12 +139,12 @@ class Formulas:
 
     @cached_property
     def _is_binary(self) -> bool:
-        return self._has_one_reward and bool(self.table["reward.0"].is_in([0.0, 1.0]).all())
+        return self._has_one_reward and self.table["reward.0"].is_in([0.0, 1.0]).all()
 
     @cached_property
     def _has_singletons(self) -> bool:
         """Whether rules for singletons may matter."""
-        only_row = bool((np.bincount(self.table["group"].to_numpy()) == 1).any())
+        only_row = (np.bincount(self.table["group"].to_numpy()) == 1).any()
         return self.has_missing or "rollout" in self.table.columns or only_row
 
 

@@ -173,13 +173,13 @@ class Log:
         table, codes = narrow.table, narrow.table["group"].to_numpy()
         read = [name for name in table.columns if name.startswith("reward.") or name in APART]
         hashes = table.select(*read, pl.Series("logged", logged)).hash_rows().to_numpy()
-        of_group = np.zeros(int(codes.max()) + 1, np.uint64)
+        of_group = np.zeros(codes.max() + 1, np.uint64)
         np.add.at(of_group, codes, hashes)
         _, first, number = np.unique(of_group, return_index=True, return_counts=True)
         counts = np.zeros(len(of_group))
         # Every k-th kind of group, so that the part covers the whole file.
         of_kinds = np.bincount(codes)[first]
-        stride = max(int(of_kinds.sum()) // SAMPLE, 1)
+        stride = max(of_kinds.sum() // SAMPLE, 1)
         order = np.argsort(first)[::stride]
         counts[first[order]] = number[order]
         rows = np.flatnonzero(counts[codes])
@@ -208,7 +208,7 @@ class Log:
         allowed = self.tolerance.of(logged)
         is_same_group = codes[1:] == codes[:-1]
         rises = is_same_group & (np.diff(logged) > allowed[1:] + allowed[:-1])
-        size = int(codes.max(initial=0)) + 1
+        size = codes.max(initial=0) + 1
         missed = np.maximum(np.bincount(codes[1:], rises, size) - 1, 0)
         sizes = np.bincount(codes, minlength=size)
         alike = np.bincount(self.codes, self.counts, size) / np.maximum(sizes, 1)
@@ -312,7 +312,7 @@ class Judged:
         if mismatched <= FAR * size:
             counted &= ~self.wrong
         counts, squares = counts[counted], error[counted] ** 2
-        typical = float(np.sqrt(np.average(squares, weights=counts))) if counts.any() else np.inf
+        typical = np.sqrt(np.average(squares, weights=counts)) if counts.any() else np.inf
         return Fit(self.candidate, mismatched, typical, size)
 
 
@@ -326,7 +326,7 @@ def equal(values: Vector, logged: Vector, allowed: Vector) -> Mask:
 def slopes(values: Vector, logged: Vector, codes: AnyCodes) -> tuple[Vector, Vector]:
     """The slope and the offset of the line of each group or batch through the logged values over these (least squares)."""
     known = np.isfinite(values) & np.isfinite(logged)
-    size = int(codes.max(initial=0)) + 1
+    size = codes.max(initial=0) + 1
     at, x, y = codes[known], values[known], logged[known]
     mean_x, mean_y = group_means(at, x, size), group_means(at, y, size)
     dx, dy = x - mean_x[at], y - mean_y[at]
@@ -373,7 +373,7 @@ class Intervals(NamedTuple):
 
     def agreeing(self, codes: AnyCodes) -> int:
         """The number of rows whose group has a number that all of its rows share."""
-        size = int(codes.max(initial=0)) + 1
+        size = codes.max(initial=0) + 1
         _, low = group_extremes(codes, self.low, size)
         high, _ = group_extremes(codes, self.high, size)
         return int((low <= high)[codes].sum())
