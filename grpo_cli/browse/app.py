@@ -21,7 +21,7 @@ from textual.widgets import Input, Static
 from grpo_cli.browse import layout
 from grpo_cli.browse.keys import KEYS, described, footer
 from grpo_cli.browse.lines import GroupLines, rollout_lines, sign_of, trend_line
-from grpo_cli.browse.model import FACTS, KINDS, ORDER, Jumps, Model, Rollout, commands, options_for
+from grpo_cli.browse.model import FACTS, KINDS, ORDER, Model, Rollout, commands, options_for
 from grpo_cli.browse.search import Search
 from grpo_cli.browse.widgets import STYLES, Choose, Listing, Notice, Page
 from grpo_cli.engine.estimators.registry import ESTIMATORS
@@ -138,24 +138,22 @@ class Browser(App[list[str]]):
 
     def title_line(self) -> None:
         """Which files, what is shown of them, and how it is computed."""
-        inspection = self.model.inspection
         names = [table.name for table in self.model.tables]
         files = clean(PurePath(names[0]).name) if len(names) == 1 else count(len(names), "file")
         groups = count(self.model.size, "group")
         if self.where:
             groups = f"{len(self.shown):,} of {groups} where {clean(self.where)}"
         order = "" if self.sort == ORDER else f", by {self.sort} down"
-        plan = inspection.scored.plan
+        plan = self.model.inspection.scored.plan
         computed = f"{plan.method}, scale {plan.divisor.level}"
         preset = self.given.preset
         if preset is not None:
             computed = f"preset {preset}, {computed}"
         self.query_one("#title", Static).update(f"{files}: {groups}{order} | {clean(computed)}")
 
-    def arrange(self, code: int | None = None, row: int | None = None) -> None:
+    def arrange(self, code: int | None, row: int | None = None) -> None:
         """List the groups again, with the place at a group (and a row of it) if it is listed."""
         self.shown = self.model.shown(self.where, self.sort)
-        self.jumps = Jumps(self.model, self.shown)
         lines = GroupLines(self.model, self._labels, self.shown, lambda codes: self._learn(lines, codes))
         self.groups.fill(len(lines), lines.line, lines.head, self.place_of(code))
         self.title_line()
@@ -285,10 +283,10 @@ class Browser(App[list[str]]):
             self.aside(self._work_out, "arithmetic")
 
     def _work_out(self) -> None:
-        plan = self.model.inspection.scored.plan
-        narrow = self.model.inspection.narrow
+        inspection = self.model.inspection
+        plan = inspection.scored.plan
         row = self.row
-        lines = [] if row is None else of_row(plan, narrow, row, self.size.width * 9 // 10 - 6)
+        lines = [] if row is None else of_row(plan, inspection.narrow, row, self.size.width * 9 // 10 - 6)
         self.tell(self.push_screen, Notice(f"{plan.method}: {plan.estimator.summary}", lines))
 
     def action_whole(self) -> None:
@@ -331,7 +329,7 @@ class Browser(App[list[str]]):
 
     def action_dead(self) -> None:
         try:
-            self.to(self.jumps.dead(self.groups.place))
+            self.to(self.model.dead(self.shown, self.groups.place))
         except GrpoError as error:
             self.say(str(error))
 
@@ -442,7 +440,7 @@ class Browser(App[list[str]]):
         if search is self.search and search.hits:
             row = search.go(by)
             self.fields = False
-            self.to(int(self.model.codes[row]), row)
+            self.to(self.model.codes[row], row)
 
     def action_hit(self, by: int) -> None:
         if self.search is None:
@@ -498,7 +496,7 @@ class Browser(App[list[str]]):
     # --- what comes later --------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        self.jumps.prepare()
+        _ = self.model.trend, self.model.fact("advantage")  # are kept, so the screen and a key find them computed
         self.tell(self._show_trend)
 
     def _show_trend(self) -> None:

@@ -97,16 +97,10 @@ def _columns(model: Model) -> list[Column]:
     def rewards(groups: Sequence[GroupLine]) -> list[str]:
         return [strip(ordered(facts.rewards), STRIP, ends, MISSING).ljust(STRIP) for facts in groups]
 
-    def means(groups: Sequence[GroupLine]) -> list[str]:
-        return fitted([facts.mean for facts in groups], 6)
-
-    def stds(groups: Sequence[GroupLine]) -> list[str]:
-        return fitted([facts.std for facts in groups], 5)
-
     return [
         ("n".rjust(width), lambda groups: [str(facts.size) for facts in groups]),
-        ("  mean", means),
-        ("  std", stds),
+        ("  mean", lambda groups: fitted([facts.mean for facts in groups], 6)),
+        ("  std", lambda groups: fitted([facts.std for facts in groups], 5)),
         ("rewards".ljust(STRIP), rewards),
         (" ", lambda groups: [SIGNS.get(facts.status, "!") for facts in groups]),
     ]
@@ -132,7 +126,7 @@ def rollout_lines(rollouts: Sequence[Rollout], *, several: bool) -> tuple[str, l
             rewards = [number(line.rewards[name], digits=3) for line in rollouts]
             columns.append([clean(name)[:12], *rewards])
     widths = [max(map(cell_len, cells)) for cells in columns]
-    head, *lines = (list(map(_right, cells, widths)) for cells in zip(*columns, strict=True))
+    head, *lines = (map(_right, cells, widths) for cells in zip(*columns, strict=True))
     texts = []
     for (reward, advantage, *others), colour in zip(lines, colours, strict=True):
         texts.append(Text.assemble(f"{reward} ", (advantage, colour), f" {' '.join(others)}"))

@@ -97,7 +97,7 @@ class Model:
     def under(self, plan: Plan) -> Self:
         """The same rows under another plan; files are read again only if it needs a column that was not read."""
         narrow = self.inspection.narrow
-        old = self.inspection.narrow.request.plan
+        old = narrow.request.plan
         there = {*plan.needs} <= {*narrow.table.columns} and (old.uses_batch or not plan.uses_batch)
         if there and plan.unit == old.unit:
             inspection = score_groups(narrow, never_stopping(plan), self.inspection.columns)
@@ -127,8 +127,7 @@ class Model:
             kept = np.flatnonzero(mask)
         if sort == ORDER:
             return kept
-        places: Index = kept[np.argsort(-self.fact(sort)[kept], kind="stable")]
-        return places
+        return kept[np.argsort(-self.fact(sort)[kept], kind="stable")]
 
     @property
     def facts(self) -> list[str]:
@@ -143,8 +142,7 @@ class Model:
             return self._largest_advantage
         groups = self.inspection.groups
         values = groups["max"] - groups["min"] if name == "spread" else groups[name]
-        found: Vector = values.cast(pl.Float64).to_numpy()
-        return found
+        return values.cast(pl.Float64).to_numpy()
 
     @cached_property
     def _largest_advantage(self) -> Vector:
@@ -193,24 +191,15 @@ class Model:
         """A line for each step; None without steps."""
         return trend(self.inspection)
 
+    # --- places worth a look -----------------------------------------------------------------------------------
 
-class Jumps:
-    """Places worth a look among the groups of a list."""
-
-    def __init__(self, model: Model, shown: Index) -> None:
-        self._model, self._shown = model, shown
-
-    def dead(self, after: int) -> int:
-        """The next group without a gradient after this place of the list; after the last the first again."""
-        dead = np.flatnonzero(~(self._model.fact("advantage")[self._shown] > 0))
+    def dead(self, shown: Index, after: int) -> int:
+        """The next group without a gradient after this place of a list; after the last the first again."""
+        dead = np.flatnonzero(~(self.fact("advantage")[shown] > 0))
         if not len(dead):
             raise DataError("every listed group has a gradient")
         following = np.searchsorted(dead, after, side="right") % len(dead)
-        return int(self._shown[dead[following]])
-
-    def prepare(self) -> None:
-        """Compute what keys will need, on a thread before they are pressed."""
-        _ = self._model.trend, self._model.fact("advantage")
+        return int(shown[dead[following]])
 
 
 # --- command lines that repeat what the screen shows -------------------------------------------------------
