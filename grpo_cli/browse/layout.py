@@ -73,7 +73,7 @@ def _kept(text: str, ends: int, needle: str) -> list[tuple[int, int]]:
 def beside(left: Sequence[Passage], right: Sequence[Passage], width: int) -> list[Text]:
     """Two rollouts in two columns, passage by passage, with the words that differ marked."""
     room = (width - 3) // 2
-    lines: list[Text] = []
+    lines = []
     for pair in zip_longest(left, right, fillvalue=Passage("", "")):
         texts = [shown(passage.text) for passage in pair]
         columns: list[list[Text]] = []

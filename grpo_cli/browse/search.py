@@ -29,7 +29,7 @@ class Search:
         self._at = 0
         self._done = 0
         self._narrow = model.inspection.narrow
-        wanted = np.zeros(model.size, dtype=bool)
+        wanted = np.zeros(model.size, bool)
         wanted[shown] = True
         self._rows = np.flatnonzero(wanted[model.codes])
         self._reader = Reader(self._narrow, named)
@@ -44,7 +44,7 @@ class Search:
             table = narrow.tables[file]
             columns = self._reader.columns(file)
             if start < end and columns.names:
-                first = int(narrow.ends[file]) - narrow.lengths[file]
+                first = narrow.ends[file] - narrow.lengths[file]
                 inside = places[start:end] - first
                 rows = self._rows[start:end]
                 excerpt = Excerpt(narrow.scans[file].index, inside, columns.names, as_json=True)
