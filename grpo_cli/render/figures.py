@@ -21,13 +21,14 @@ from grpo_cli.stats.inspection import Inspection, RewardColumn
 from grpo_cli.stats.intervals import Estimate, estimate
 from grpo_cli.stats.rescored import Rescored
 from grpo_cli.stats.runs import Runs
-from grpo_cli.stats.trends import Trend, TrendLine, ends, over_steps, thinned
+from grpo_cli.stats.trends import TrendLine, ends, over_steps, thinned
 from grpo_cli.stats.verdicts import EQUAL_AT, course, percent, three
 from grpo_cli.values.key_text import cut, labels_of
 
 # Outcomes of a group and its rows, in stacking order.
 OUTCOMES = ("varies", *EQUAL_AT, "singleton or unscored")
-TILES = (32, 20)  # bins of the length and of the reward
+ACROSS = 32  # bins of the length
+UP = 20  # bins of the reward
 LABEL = 34  # characters of a key on an axis
 POINTS = 200  # points in a trend
 KIND = {True: ("lines", "over"), False: ("bars", "by")}  # of a figure over steps, or by categories
@@ -67,7 +68,7 @@ def figures(inspection: Inspection) -> list[Figure]:
 # --- counting ----------------------------------------------------------------------------------------------
 
 
-def _group_outcomes(inspection: Inspection) -> np.ndarray[Any, np.dtype[np.int8]]:
+def _group_outcomes(inspection: Inspection) -> np.ndarray:
     """The place in OUTCOMES of every group."""
     groups = inspection.groups
     several = (groups["scored"] > 1).to_numpy()
@@ -77,7 +78,7 @@ def _group_outcomes(inspection: Inspection) -> np.ndarray[Any, np.dtype[np.int8]
     return places.astype(np.int8)
 
 
-def _row_outcomes(inspection: Inspection) -> np.ndarray[Any, np.dtype[np.int8]]:
+def _row_outcomes(inspection: Inspection) -> np.ndarray:
     """The place in OUTCOMES of the group of every row."""
     return _group_outcomes(inspection).take(inspection.raw.rows["group"].to_numpy())
 
@@ -144,9 +145,7 @@ def _solve_rates(inspection: Inspection) -> Figure | None:
             names.append(f"{low:g} to {high:g}")
             where.append(f"{low:g} {'<=' if low else '<'} solve_rate < {high:g}")
         spread = " Groups of different sizes are smoothed across bars."
-    never = OUTCOMES[2]
-    always = OUTCOMES[1]
-    varies = OUTCOMES[0]
+    varies, always, never, *_ = OUTCOMES
     kinds = [never, *[varies] * (len(names) - 1), always]
     sizes = [rates.never, *between.counts, rates.always]
     bars = zip([*names, "always"], kinds, sizes, [*where, "solve_rate == 1"], strict=True)
@@ -243,19 +242,16 @@ def _trends(inspection: Inspection) -> list[Figure]:
 def _runs_over(inspection: Inspection, by: str, lines: Sequence[TrendLine]) -> dict[str, Sequence[TrendLine]]:
     """These lines, and those of the runs beside them, by the names of the runs; without others there is no name."""
     beside = inspection.beside
-    own = ""
-    others = dict[str, Trend | None]()
-    if isinstance(beside, Runs):
-        own = beside.runs[-1].name
-        others = {**beside.trends}
-    known = {name: trend.lines for name, trend in others.items() if trend is not None and trend.column == by}
+    if not isinstance(beside, Runs):
+        return {"": lines}
+    known = {name: trend.lines for name, trend in beside.trends.items() if trend is not None and trend.column == by}
     if not known:
         return {"": lines}
     if not over_steps(lines):
         values = [line.value for line in lines]
         for name, some in known.items():
             known[name] = [line for line in some if line.value in values]
-    return {own: lines, **known}
+    return {beside.runs[-1].name: lines, **known}
 
 
 def _over(
@@ -319,9 +315,9 @@ def _bands(inspection: Inspection, shown: Collection[str]) -> dict[str, dict[str
     for (at,), groups in means.filter(has_mean, pl.col("value").is_in([*shown])).group_by("value"):
         rows = groups["scored"].to_numpy()
         sizes = rows / rows.mean()
-        found = estimate(groups["mean"].to_numpy() * sizes, imagined, sizes=sizes)
+        found = estimate(groups["mean"].to_numpy() * sizes, imagined, sizes)
         if found.low is not None:
-            bands[str(at)] = {"low": found.low, "high": found.high}
+            bands[at] = {"low": found.low, "high": found.high}
     return bands
 
 
@@ -345,9 +341,7 @@ def _ended(inspection: Inspection, by: str, lines: Sequence[TrendLine]) -> Figur
 
 def _axis_value(value: Any) -> Any:
     """A value of a trend as an axis takes it: a number or a text."""
-    if isinstance(value, bool):
-        return str(value)
-    return value if isinstance(value, (int, float, str)) else str(value)
+    return value if type(value) in {int, float, str} else str(value)
 
 
 def _lengths(inspection: Inspection) -> Figure | None:
@@ -357,9 +351,8 @@ def _lengths(inspection: Inspection) -> Figure | None:
     known = inspection.rows.filter(pl.col(".reward").is_finite(), pl.col("length").is_finite())
     if not len(known):
         return None
-    bins_across, bins_up = TILES
-    across, columns = bins_of(known["length"].to_numpy(), bins_across, FEW)
-    up, levels = bins_of(known[".reward"].to_numpy(), bins_up, FEW)
+    across, columns = bins_of(known["length"].to_numpy(), ACROSS, FEW)
+    up, levels = bins_of(known[".reward"].to_numpy(), UP, FEW)
     counts = np.bincount(across * len(levels) + up)
     lines = []
     for tile in np.flatnonzero(counts):
@@ -385,7 +378,7 @@ def _other_sizes(inspection: Inspection) -> Figure:
     interval = ""
     lines = []
     for at in sizes:
-        line: dict[str, Any] = {"value": at.size, "share": at.alive, "kind": words[at.found]}
+        line = {"value": at.size, "share": at.alive, "kind": words[at.found]}
         if at.low is not None:
             line |= {"low": at.low, "high": at.high}
             interval = " A bar is the 95% interval."
@@ -437,7 +430,7 @@ def _of_runs(compared: Runs) -> list[Figure]:
 
 
 def _estimate(run: str, kind: str, found: Estimate) -> dict[str, Any]:
-    return {"value": _axis_value(run), "kind": kind, "share": found.mean, "low": found.low, "high": found.high}
+    return {"value": run, "kind": kind, "share": found.mean, "low": found.low, "high": found.high}
 
 
 def _rescored(said: Rescored) -> Figure:
