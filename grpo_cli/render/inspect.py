@@ -59,7 +59,6 @@ WIDEST_BAR = 20  # a bar of all groups has at most this many characters
 NAME = 12  # characters of the name of a reward column at a matrix
 NAMED = 3  # the names of up to this many reward columns fit over a matrix
 RATES = 9  # up to this many solve rates have a line each
-HEADS = {"group_std": "in group"}
 # Columns of a trend that fit on 80 characters; --format csv has all.
 SHOWN = ("groups", "mean", "group_std", "zero_variance", "length")
 # Columns of the drift of a policy.
@@ -70,7 +69,6 @@ DRIFTS = {
 SHARES = frozenset(
     {"zero_variance", "all_best", "all_worst", *TAILS, "clipped_above", "clipped_below", "token_ess", "sequence_ess"}
 )
-SPARKED = ("mean", "group_std", "zero_variance", "length")
 
 
 def render(facts: Inspected, console: Console, browse: str = "", *, asked: Collection[str] = ()) -> None:
@@ -89,7 +87,7 @@ def render(facts: Inspected, console: Console, browse: str = "", *, asked: Colle
         if sections:
             sheet.blank()
     run = facts.steps or facts.by
-    heads = HEADS | {"zero_variance": label_of_equal(facts.plan)}
+    heads = {"group_std": "in group", "zero_variance": label_of_equal(facts.plan)}
     if run is not None:
         _sparklines(run.lines, heads, sheet)
     if not full:
@@ -159,7 +157,7 @@ def _sparklines(lines: Sequence[TrendLine], heads: Mapping[str, str], sheet: She
     """The main numbers over the steps; categories have no order in which they could rise or fall."""
     if not over_steps(lines):
         return
-    for key in SPARKED:
+    for key in SHOWN[1:]:
         values = [getattr(line, key) for line in lines]
         known = [_cell(key, value) for value in values if value is not None]
         if len(known) > 1:
@@ -230,7 +228,7 @@ def _most_and_least(listed: Listed, browse: str, sheet: Sheet) -> None:
         sheet.text(line, style="dim" if not at else "")
     sheet.blank()
     if browse:
-        sheet.command("to read their texts:", clean(browse), style="dim")
+        sheet.command("to read their texts:", clean(browse))
         sheet.blank()
 
 
@@ -241,7 +239,7 @@ def _inputs(facts: Inspected) -> Sections:
     if facts.inputs:
         yield "input", [file_list(facts.inputs)]
     if facts.schema:
-        yield "schema", [clean(str(facts.schema))]
+        yield "schema", [clean(facts.schema)]
     without = facts.unscorable - facts.left_out
     rows = row_count(facts.rows, facts.rollouts)
     if without:
@@ -305,12 +303,12 @@ def _components(facts: Inspected) -> Sections:
     coefficients = facts.components
     if coefficients is None:
         return
-    names = list(coefficients.correlation)
+    names = coefficients.correlation
     heads = rows = [cut(clean(name), NAME) for name in names]
     if len(names) > NAMED:
         heads = [str(place) for place in range(1, len(names) + 1)]
         rows = [f"{head} {row}" for head, row in zip(heads, rows, strict=True)]
-    columns: list[Column] = [("", rows)]
+    columns = [("", rows)]
     for head, other in zip(heads, names, strict=True):
         columns.append((head, [_signed(coefficients.correlation[name][other]) for name in names]))
     yield "together", ["correlations within groups", *aligned(columns, ("",))]

@@ -28,8 +28,6 @@ MARKDOWN_DIGITS = 6  # of a number in a Markdown table
 HALF = 0.4  # height of the blocks if all values are equal
 SHORTEST = 12  # a text beside its numbers is at least this many characters wide
 
-TEN = 10.0
-
 
 def number(value: float | None, scale: float = 0.0, digits: int = 4) -> str:
     """Four significant digits (or as many as `digits` says) and thousands separators; 0 for what is rounding beside `scale`.
@@ -68,7 +66,7 @@ def column(values: Sequence[float | None], scale: float = 0.0) -> list[str]:
     whole = all(v == int(v) for v in sizes)
     if whole or min(sizes) < SMALLEST or top >= LARGEST:
         return [number(v, top) for v in values]
-    most = 4 if top < TEN else max(4 - len(f"{top:.0f}"), 0)  # four significant digits
+    most = 4 if top < 10 else max(4 - len(f"{top:.0f}"), 0)  # noqa: PLR2004 - four significant digits
     decimals = min(most, 1)
     while decimals < most and any(round(v, decimals) != round(v, 6) for v in sizes):
         decimals += 1
@@ -161,8 +159,7 @@ class Sheet:
 
     def height(self, sections: Iterable[tuple[str, Iterable[str]]]) -> int:
         """How many lines `rows` prints for these; their labels fit."""
-        lines = [line for _, lines in sections for line in lines]
-        return sum(len(self._wrap(line, self.width)) for line in lines)
+        return sum(len(self._wrap(line, self.width)) for _, lines in sections for line in lines)
 
     def rows(self, sections: Iterable[tuple[str, str | Iterable[str]]]) -> None:
         """Labels with their values; those without a value are left out."""
@@ -187,8 +184,8 @@ class Sheet:
         for piece in self._wrap(line, self.console.width, 0):
             self._print(Text(piece, style=style))
 
-    def command(self, label: str, line: str, style: str = "") -> None:
-        """A command to copy, continued over lines as in a shell."""
+    def command(self, label: str, line: str) -> None:
+        """A command to copy, dim, continued over lines as in a shell."""
         lines = [label]
         for word in map(shlex.quote, shlex.split(line)):
             if cell_len(f"{lines[-1]} {word} \\") <= self.console.width:
@@ -197,7 +194,7 @@ class Sheet:
                 lines[-1] += " \\"
                 lines.append(f"  {word}")
         for printed in lines:
-            self._print(Text(printed, style=style))
+            self._print(Text(printed, "dim"))
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Rows under their heads, the first column and texts to the left; an empty line follows."""
