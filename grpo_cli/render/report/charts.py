@@ -88,7 +88,7 @@ def _tooltip(figure: Figure, name: str = "value") -> Any:
 
 def _axis(title: str, **more: Any) -> alt.Axis:
     percent = {"format": ".0%"} if title.startswith("share") else {}
-    return alt.Axis(title=title or None, **{**percent, **more})
+    return alt.Axis(title=title or None, **percent | more)
 
 
 def _field(figure: Figure) -> str:

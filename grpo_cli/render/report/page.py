@@ -100,18 +100,17 @@ def _shades() -> str:
 @cache
 def _library() -> str:
     """Vega, Vega-Lite and vega-embed, safe inside a script element."""
-    bundle = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-def _specification(figure: Figure) -> dict[str, Any]:
+def _specification(figure: Figure) -> Any:
     """The Vega-Lite specification of a figure."""
     specification = chart(figure).properties(width="container", title="").to_dict(validate=False)
     text = json.dumps({name: part for name, part in specification.items() if name != "$schema"})
     for at, colour in enumerate(SHADES):  # the page has a light and a dark one of each
         text = text.replace(f'"{colour}"', f'"var(--c{at})"')
-    found: dict[str, Any] = json.loads(text)
-    return found
+    return json.loads(text)
 
 
 def tiles(inspection: Inspection) -> dict[str, str]:
