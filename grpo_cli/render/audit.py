@@ -22,8 +22,9 @@ def render(facts: Audited, console: Console) -> None:
     """Print the result of an audit, the answer first."""
     sheet = Sheet(console)
     match = facts.match
-    if facts.claim is not None:
-        sheet.row("claimed", _claim(facts.claim, facts.rows))
+    claim = facts.claim
+    if claim is not None:
+        sheet.row("claimed", _claim(claim, facts.rows))
         sheet.blank()
     verdict = match.verdict
     fits = verdict in {"match", "noise"}
@@ -44,7 +45,6 @@ def render(facts: Audited, console: Console) -> None:
     sheet.row("input", file_list(facts.inputs))
     sheet.row("rows", f"{facts.rows:,} in {count(facts.groups, 'group')}; column {clean(facts.column)}")
     sheet.row("read as", [clean(note.removeprefix("read as ")) for note in facts.notes])
-    claim = facts.claim
     if says_formula:
         for cause in facts.causes:
             sheet.row("cause", f"{count(cause.groups, 'group')}: {cause.says}")
@@ -100,7 +100,7 @@ def _value(advantage: float | None) -> str:
 
 def _verdict(facts: Audited) -> str:
     if facts.headline is not None:
-        return str(facts.headline)
+        return facts.headline
     match = facts.match
     rows = count(facts.rows, "row")
     plain = [f"--method {match.plain_method}"] if match.plain_method else []

@@ -45,7 +45,7 @@ def render(facts: Facts, scored: Scored, narrow: Narrow, console: Console) -> No
     sheet.blank()
     example = worked_example(plan, scored, narrow)
     columns = ", ".join(map(clean, facts.group_key))
-    label = narrow.label(example.code, KEY)
+    label = narrow.label(example.group["group"][0], KEY)
     group = f"{columns} = {label}" if columns else label
     files = {file for file, _ in example.places}
     where = clean(*files) if len(files) == 1 else f"{len(files)} files"
@@ -71,11 +71,6 @@ class Example(NamedTuple):
     narrow: Narrow
     frame: pl.DataFrame
     group: pl.DataFrame
-
-    @property
-    def code(self) -> int:
-        """The number of the group."""
-        return int(self.group["group"][0])
 
     @property
     def batch(self) -> pl.DataFrame:

@@ -82,7 +82,7 @@ def as_dict(name: str) -> dict[str, Any]:
     for param in row.params:
         choices = get_args(param.type)
         kind = "choice" if choices else TYPES[param.type]
-        params.append(asdict(param) | {"type": kind, "choices": list(choices)})
+        params.append(asdict(param) | {"type": kind, "choices": choices})
     return plain | {
         "origin": ESTIMATORS.origin(name) or "built in",
         "scales": _scales(row),

@@ -86,9 +86,9 @@ def explain(name: str, console: Console) -> None:
 def as_dict(name: str) -> dict[str, Any]:
     """One preset as plain data."""
     row = known()[name]
-    plain: dict[str, Any] = {
+    plain = {
         "name": name, "origin": known().origin(name) or "built in", "framework": row.framework, "estimator": row.estimator, "options": dict(row.options),
-        "source": dict(row.source), "unequal_groups": row.unequal, "rollouts": row.rollouts, "oddities": list(row.oddities),
+        "source": dict(row.source), "unequal_groups": row.unequal, "rollouts": row.rollouts, "oddities": row.oddities,
         "refused": row.refused or None, "archive": row.archive,
     }  # fmt: skip
     if row.refused:

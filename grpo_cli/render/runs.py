@@ -37,16 +37,16 @@ def render(facts: Runs, console: Console) -> None:
         sheet.blank()
         sheet.table(["run", "k", "pass@k", "95% interval", "pass^k", "95% interval"], passes)
         sheet.row("left out", short)
-    base = facts.runs[0].name
+    base = clean(facts.runs[0].name)
     sheet.blank()
-    sheet.text(f"difference from {clean(base)}, on the prompts of both", style="bold")
+    sheet.text(f"difference from {base}, on the prompts of both", style="bold")
     heads = ["run", "prompts", "points", "95% interval", "p", "better (by chance)", "worse"]
     sheet.table(heads, [_difference(one) for one in facts.differences])
     apart = []
     for one in facts.differences:
         if one.only_here or one.only_base:
             here = f"prompts only in {clean(one.name)} {one.only_here:,}"
-            apart.append(f"{here}, only in {clean(base)} {one.only_base:,}")
+            apart.append(f"{here}, only in {base} {one.only_base:,}")
     sheet.row("not in both", apart)
     sheet.row("80% power", [_shown(one) for one in facts.differences if one.detectable is not None])
     sheet.blank()
@@ -104,7 +104,7 @@ def table(facts: Runs) -> pl.DataFrame:
     """A line for each run, with its difference from the base."""
     lines = []
     for run, difference in zip(facts.runs, (None, *facts.differences), strict=True):
-        line: dict[str, str | float | None] = {"run": run.name, "prompts": run.prompts, "rollouts": run.rollouts}
+        line = {"run": run.name, "prompts": run.prompts, "rollouts": run.rollouts}
         line |= _columns("solve_rate", run.solve_rate)
         for one in run.passes:
             line |= _columns(f"pass@{one.k}", one.pass_at) | _columns(f"pass^{one.k}", one.pass_all)

@@ -62,7 +62,7 @@ def _print(parts: Iterable[Sequence[Section]], facts: Facts, sheet: Sheet, scree
     """Print blocks; without warnings on one screen, if needed without empty lines and the end of a long formula."""
     blocks = [rows(block, facts) for block in parts]
     height = sum(map(sheet.height, blocks))
-    spaced = screen is None or bool(facts.warnings) or height + len(blocks) - 1 <= screen
+    spaced = screen is None or facts.warnings or height + len(blocks) - 1 <= screen
     if screen is not None and not spaced and height > screen:
         formula, *others = blocks
         room = screen - sum(map(sheet.height, others))
@@ -245,7 +245,7 @@ def written(facts: Facts | FactsOfParts) -> Sections:
 
 
 READ = (inputs, groups, batches)
-BLOCKS: Final[tuple[tuple[Section, ...], ...]] = (
+BLOCKS: Final = (
     (method,),
     READ,
     (reward,),
