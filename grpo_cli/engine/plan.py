@@ -61,8 +61,8 @@ class Plan:
     def of(cls, *layers: Mapping[str, Any]) -> Plan:
         """Merge layers of dotted settings, weak to strong, over the defaults of the method."""
         method = _method(layers)
-        given: dict[str, Any] = {}
-        chosen: str | None = None
+        given = dict[str, Any]()
+        chosen = None
         for layer in layers:
             name = layer.get("estimator.name", chosen)
             if chosen not in {None, name}:
@@ -246,7 +246,7 @@ def _over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
 
 def _defaults(method: Estimator, given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the method; if groups are not compared with themselves, a singleton is a group like any other."""
-    settings: dict[str, Any] = {"divisor.level": method.scale}
+    settings = {"divisor.level": method.scale}
     level = given.get("estimator.baseline_level", method.sets.get("estimator.baseline_level"))
     if level == "batch" or method.min_group == 1:
         settings |= {"alone.baseline": "formula", "alone.result": "keep"}
@@ -260,7 +260,7 @@ def _renamed(layer: Mapping[str, Any], method: Estimator) -> dict[str, Any]:
 
 
 def _built(cls: type[Plan], settings: Mapping[str, Any], method: Estimator) -> Plan:
-    grouped: dict[str, dict[str, Any]] = {}
+    grouped = dict[str, dict[str, Any]]()
     for key, value in settings.items():
         part, _, name = key.partition(".")
         if part not in PARTS and part not in ORDERED and part != "estimator":
@@ -312,9 +312,9 @@ def _ordered(part: str, given: Mapping[str, Any]) -> tuple[Any, ...]:
     """
     kinds = ORDERED[part]
     listed = _listed(part, given.get("", ()))
-    ops: dict[str, dict[str, Any]] = {str(item.pop("op", None)): item for item in listed}
-    single: dict[str, dict[str, Any]] = {}
-    removed: set[str] = set()
+    ops = {str(item.pop("op", None)): item for item in listed}
+    single = dict[str, dict[str, Any]]()
+    removed = set()
     for key, value in given.items():
         if not key:
             continue
