@@ -62,7 +62,7 @@ class Numbers:
         if not values:
             return cls()
         zero = sum(count for value, count in zip(values, counts, strict=True) if value == 0)
-        weights = np.array(counts, dtype=np.float64)
+        weights = np.array(counts, np.float64)
         moments = Moments.of(np.array(values), weights=weights)
         return cls(0, zero, moments, values[0], values[-1])
 
@@ -99,7 +99,7 @@ class Numbers:
         """Mean, standard deviation and extremes; None without values and for a fact that overflows."""
         if not self.count:
             return dict.fromkeys(("mean", "std", "min", "max"))
-        mean = float(self.moments.mean[0])  # plus `low`, 3 of 10 would be 0.29999999999999993
+        mean = self.moments.mean[0]  # plus `low`, 3 of 10 would be 0.29999999999999993
         variance = self.moments.variance(ddof=1)[0]
         facts = {"mean": mean, "std": math.sqrt(variance), "min": self.least, "max": self.most}
         return {name: float(fact) if math.isfinite(fact) else None for name, fact in facts.items()}

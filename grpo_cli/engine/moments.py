@@ -60,7 +60,7 @@ class Moments(NamedTuple):
         starts = (ends - rows)[owner] + CHUNK * place
         parts = _of_chunks(values, starts, weights)
         total = cls.none(batches)
-        for nth in range(int(chunks.max(initial=0))):
+        for nth in range(chunks.max(initial=0)):
             has_it = chunks > nth
             at = np.where(has_it, first + nth, 0)
             part = np.where(has_it, parts[:, at], 0.0)
@@ -117,7 +117,7 @@ def _of_chunks(values: Vector, starts: Index, weights: Vector | None) -> Table:
     done = 0
     while done < len(starts):
         begin = starts[done]
-        after = int(np.searchsorted(ends, begin + CHUNK, side="right"))
+        after = np.searchsorted(ends, begin + CHUNK, side="right")
         piece = slice(begin, ends[after - 1])
         weights_there = None if weights is None else weights[piece]
         moments = _of_piece(values[piece], starts[done:after] - begin, weights_there)

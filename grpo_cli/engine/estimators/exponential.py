@@ -94,7 +94,7 @@ def _tilt(segments: Segments, gap: Vector, *, delta: float, beta_max: float) -> 
         total = segments.sum(weight)
         mean = segments.sum(weight * exponent) / total
         divergence = mean - np.log(total) + np.log(segments.sizes)
-        return np.asarray(divergence < delta)
+        return divergence < delta
 
     high = np.ones(len(segments.sizes))
     while np.any(more := short(high) & (high < beta_max)):

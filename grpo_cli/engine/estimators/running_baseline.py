@@ -62,7 +62,7 @@ def _filtered(
     import numpy as np
 
     places = []
-    for _ in range(int(segments.sizes.max(initial=0))):
+    for _ in range(segments.sizes.max(initial=0)):
         before = variance + process
         gain = before / (before + noise)
         variance = (1 - gain) * before
@@ -75,7 +75,7 @@ def _filtered(
         for r, (gain, width) in zip(values[start : start + size], places, strict=False):
             level += gain * (r - level)
             out.append((r - level) / width)
-    return np.array(out, dtype=np.float64)
+    return np.array(out, np.float64)
 
 
 def success_tracker(t: Terms, *, rho: float, prior: float) -> pl.Expr:
