@@ -49,8 +49,8 @@ class Rewards:
     missing: Literal["error", "exclude", "zero", "as-zero", "propagate"] = "error"
 
 
-def weighted_sum(names: Sequence[str], weights: Sequence[float] = ()) -> str:
-    """The sum of these names with their weights; without weights all are 1.
+def weighted_sum(names: Sequence[str], weights: Sequence[float]) -> str:
+    """The sum of these names with their weights; if there are none, all are 1.
 
     >>> weighted_sum(["accuracy", "format", "length"], [1.0, 0.5, -0.1])
     'accuracy + 0.5 format - 0.1 length'

@@ -31,7 +31,7 @@ from grpo_cli.errors import GrpoError, PluginError
 from grpo_cli.plugins import in_words
 
 Status = Literal["scored", "unscorable", "singleton", "zero-variance", "small-group", "masked", "left-out"]
-STATUSES: Final[tuple[Status, ...]] = get_args(Status)
+STATUSES: Final = get_args(Status)
 # Columns of the result: of each row, and of its group.
 OF_ROWS = (".advantage", ".status", ".kept", ".scorable", ".reward")
 OF_GROUPS = (".n", ".mean", ".std", ".min", ".max", ".constant", ".zero_variance")
@@ -497,11 +497,11 @@ def _scaled(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr, name: str) 
     return frames.let(result, f"{name}.scaled")
 
 
-def _arguments(plan: Plan) -> dict[str, object]:
+def _arguments(plan: Plan) -> Mapping[str, object]:
     """The parameters of the method; a formula may also name constants of the divisor."""
     if plan.method == "expression":
         return {**plan.params, "ddof": plan.divisor.ddof, "epsilon": plan.divisor.epsilon}
-    return dict(plan.params)
+    return plan.params
 
 
 def _divisor(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr, raw: pl.Expr) -> pl.Expr:
