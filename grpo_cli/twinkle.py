@@ -31,7 +31,7 @@ from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.write.refill import refill
 
 Scale = Literal["group", "batch", "none", "gdpo"]
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 # Turns the float64 advantages (or the int64 row numbers) into the kind that came in.
 Restore = Callable[[Array], Any]
@@ -133,7 +133,7 @@ class Advantage:
         At size 1 Twinkle measures a row against the batch (unless the scale is group): the batch is the group
         then, and a singleton gives 0. With a std_threshold Trinity's rule holds: singletons are left out.
         """
-        settings: dict[str, Any] = {
+        settings = {
             "estimator.name": self.method,
             "divisor.level": level,
             "divisor.ddof": 1,
@@ -341,7 +341,7 @@ def _from_list(items: Sequence[Any], name: str) -> Floats:
         if np.shape(row) != np.shape(rows[0]):
             wrong = f"{name}[{i}] has shape {np.shape(row)}, {name}[0] has {np.shape(rows[0])}"
             raise UsageError(wrong, "every row needs the same number of rewards")
-    return np.array(rows, dtype=np.float64)
+    return np.array(rows, np.float64)
 
 
 def _number(item: Any, where: str) -> float:
