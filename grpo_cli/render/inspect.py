@@ -60,7 +60,8 @@ NAME = 12  # characters of the name of a reward column at a matrix
 NAMED = 3  # the names of up to this many reward columns fit over a matrix
 RATES = 9  # up to this many solve rates have a line each
 # Columns of a trend that fit on 80 characters; --format csv has all.
-SHOWN = ("groups", "mean", "group_std", "zero_variance", "length")
+SPARKED = ("mean", "group_std", "zero_variance", "length")
+SHOWN = ("groups", *SPARKED)
 # Columns of the drift of a policy.
 DRIFTS = {
     "k3": "KL k3", "ratio_above_2": "above 2", "ratio_below_0_5": "below 0.5", "clipped_above": "cut A>0", "clipped_below": "cut A<0",
@@ -157,7 +158,7 @@ def _sparklines(lines: Sequence[TrendLine], heads: Mapping[str, str], sheet: She
     """The main numbers over the steps; categories have no order in which they could rise or fall."""
     if not over_steps(lines):
         return
-    for key in SHOWN[1:]:
+    for key in SPARKED:
         values = [getattr(line, key) for line in lines]
         known = [_cell(key, value) for value in values if value is not None]
         if len(known) > 1:

@@ -235,8 +235,8 @@ def gates(runs: Runs) -> dict[str, float | None]:
     facts = SimpleNamespace(newest=newest, base=base, last=runs.differences[-1])
     found = measured(facts, GATES)
     for one in newest.passes:
-        found[f"pass_at_{one.k}"] = getattr(one.pass_at, "mean", None)
-        found[f"pass_all_{one.k}"] = getattr(one.pass_all, "mean", None)
+        found[f"pass_at_{one.k}"] = None if one.pass_at is None else one.pass_at.mean
+        found[f"pass_all_{one.k}"] = None if one.pass_all is None else one.pass_all.mean
     return found
 
 

@@ -240,7 +240,7 @@ def _length(facts: Inspected) -> Iterator[str]:
 
 
 def _duplicates(facts: Inspected) -> Iterator[str]:
-    share = getattr(facts.duplicates, "share", None)
+    share = None if facts.duplicates is None else facts.duplicates.share
     mixed = any(isinstance(warning, SeveralPrompts) for warning in facts.warnings)
     if share is not None and share >= REPEATED and not mixed:
         yield f"{percent(share)} of the responses repeat another response of their group: is the temperature too low, or was a file read twice?"
