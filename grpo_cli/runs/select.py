@@ -41,7 +41,7 @@ from grpo_cli.write.outputs import (
     is_folder,
     refuse_summary,
 )
-from grpo_cli.write.write_outputs import Phase, make_folders, one_of_several, paths_of, sink
+from grpo_cli.write.write_outputs import Phase, make_folders, merged_keys, one_of_several, paths_of, sink
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,13 +126,14 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Selected:
     for rows in kept.values():
         parts = [*map(_Part, tables, narrow.scans, narrow.lengths, _of_tables(narrow, rows))]
         outputs += [parts] if joined else [[part] for part in parts]
+    of_tables = targets[:1] * len(tables) if joined else targets[: len(tables)]
     notes = _write([*zip(targets, outputs, strict=True)], force=output.force)
     return replace(
         facts,
         inputs=[table.name for table in tables],
         against=job.before,
         outputs=[target.name for target in targets],
-        warnings=[*facts.warnings, *skipped, *notes],
+        warnings=[*facts.warnings, *skipped, *notes, *merged_keys(narrow, tables, of_tables)],
         seconds=round(time.perf_counter() - started, 3),
     )
 

@@ -25,6 +25,7 @@ from grpo_cli.formats.convert import convert
 from grpo_cli.formats.interface import Format, Index, Weaving
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.tables import FILE, FileTable
+from grpo_cli.values.cells import JSON_TEXT, bare_texts
 from grpo_cli.values.token_lists import Tokens, portions, with_lists
 from grpo_cli.write.outputs import Output, Target, added, metadata
 
@@ -140,7 +141,24 @@ def write(
             weaving = Weaving(added=part, take=take, replace=output.replace, metadata=entries)
             yield Writing(table, target, scanned.index, weaving, at)
 
-    return writer(output, targets, writings())
+    return [*writer(output, targets, writings()), *merged_keys(narrow, tables, targets)]
+
+
+def merged_keys(narrow: Narrow, tables: Sequence[FileTable], targets: Sequence[Target]) -> list[str]:
+    """Warnings of keys of a file that a conversion writes as one text: `1` and `"1"` become one group for whoever reads it."""
+    warnings = []
+    for column in narrow.key:
+        if column.dtype != JSON_TEXT:  # all keys have one type
+            continue
+        for at, (table, target) in enumerate(zip(tables, targets, strict=True)):
+            rows, _ = narrow.rows_of(at)
+            keys = column.gather(narrow.table["group"].gather(rows)).unique()
+            texts = bare_texts(keys)
+            twice = texts.filter(texts.is_duplicated())
+            if len(twice) and not target.format.same_as(table.format):
+                both = f'{target.name}: {column.name} {twice[0]} and "{twice[0]}" are one text there, and would be one group'
+                warnings.append(f"{both}; the format of the input keeps them apart")
+    return warnings
 
 
 @contextmanager

@@ -219,7 +219,7 @@ def test_an_object_that_changes_between_two_ranges_of_a_reading_stops_the_run(
             frame.write_parquet(path, row_group_size=4, compression="uncompressed")
         versions.append(path.read_bytes())
     assert len(versions[0]) == len(versions[1]) > 1 << 23  # not one range
-    ranges: list[str] = []
+    ranges = []
 
     def rule(request: Request) -> Answer:
         ranges.extend(request.headers.get("range", "").split())

@@ -79,7 +79,7 @@ def test_lists_of_few_rows_are_in_memory_at_a_time(suffix: str, monkeypatch: pyt
     for module in ("values.token_lists", "formats.parquet.splice"):
         monkeypatch.setattr(f"grpo_cli.{module}.AT_ONCE", 1000)
     write(f"in.{suffix}", [{"prompt_id": at // 2, "reward": at, "n": 500} for at in range(6)])
-    heights: list[int] = []
+    heights = []
 
     def noted(function: Callable[[pl.Series], pl.Series]) -> Callable[[pl.Series], pl.Series]:
         def called(series: pl.Series) -> pl.Series:

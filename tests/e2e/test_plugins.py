@@ -509,7 +509,7 @@ def test_tasks_on_other_machines_are_given_the_schemas() -> None:
     """What looks at a file there is pickled with the rows, and looks nothing up by name."""
     path = write("log.jsonl", [{"question": "a", "points": 1, "round": 1}])
     (table,) = open_tables(find_inputs([str(path)])[0], Binding(schema="none"))
-    sent: list[bytes] = []
+    sent = []
 
     def over(work: Any, files: Any) -> list[Any]:
         sent.append(pickle.dumps(work))

@@ -38,8 +38,8 @@ def page(browser: Any, found: Inspection, tmp_path: Path) -> Iterator[Any]:
 @contextmanager
 def opened_quietly(browser: Any, found: Inspection, target: Path, width: int = 1200) -> Iterator[Any]:
     write_report(found, target, force=True)
-    said: list[str] = []
-    asked: list[str] = []
+    said = []
+    asked = []
     opened = browser.new_page(viewport={"width": width, "height": 900})
     opened.on("console", lambda message: said.append(message.text))
     opened.on("pageerror", lambda error: said.append(str(error)))

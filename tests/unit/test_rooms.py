@@ -59,7 +59,7 @@ def imported(path: Path) -> set[tuple[str, ...]]:
     """Modules of this package that a module imports, anywhere in it, by their path below the package."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names: list[str] = []
+        names = []
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):

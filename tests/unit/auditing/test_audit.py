@@ -201,7 +201,7 @@ def test_a_key_that_was_sampled_twice_is_cut_into_blocks() -> None:
 def phases_of(frame: pl.DataFrame) -> list[str]:
     """What is said while a file is audited."""
     frame.write_parquet("logged.parquet")
-    phases: list[str] = []
+    phases = []
     run(Job(inputs=["logged.parquet"]), lambda name, *_: phases.append(name))
     return list(dict.fromkeys(phases))
 

@@ -251,7 +251,7 @@ def test_a_colour_has_one_meaning_and_stands_beside_a_sign(small: Model) -> None
 
 def test_the_first_text_is_laid_out_for_a_page_that_has_its_size(small: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was drawn one character wide, and laid out again."""
-    widths: list[int] = []
+    widths = []
     real = layout.page
 
     def noted(passages: Any, width: int, **more: Any) -> list[Text]:

@@ -156,7 +156,7 @@ def test_a_group_has_all_rows_of_its_rollouts(order: str) -> None:
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.csv"])
 def test_the_percentage_before_the_first_screen_ends_with_the_work_and_never_goes_back(name: str) -> None:
-    said: list[tuple[str, int, int]] = []  # text, done, of
+    said = []  # text, done, of
     if name == "rows.csv":
         Path(name).write_text("prompt_id,reward\na,1\na,0\n")
     else:
@@ -171,7 +171,7 @@ def test_the_percentage_before_the_first_screen_ends_with_the_work_and_never_goe
 def test_a_large_file_of_lines_is_counted_by_its_bytes() -> None:
     row = '{{"prompt_id": "p{}", "completion": "{}", "reward": 1}}\n'
     Path("rows.jsonl").write_text("".join(row.format(at // 2, "x" * 4_000) for at in range(10_000)))
-    said: list[str] = []
+    said = []
     made = Model.of(Job(inputs=["rows.jsonl"]), lambda text, *_: said.append(text))
     assert made.size == 5_000
     assert said.count("reading") > 3

@@ -357,7 +357,7 @@ def test_tensors_are_lists_of_their_numbers() -> None:
         "brain": ("BFloat16", np.array([0x3FC0, 0xBFC0], np.uint16)),
     }
     words = ""
-    members: dict[str, Any] = {}
+    members = {}
     for key, (name, (kind, values)) in enumerate(arrays.items()):
         stride = (2, 1)[-values.ndim :]
         words += f"S'{name}'\n" + tensor(kind, values.size, values.shape, stride, key)

@@ -434,7 +434,7 @@ WITH_A_LATE_STEP = PLAIN * 4_500 + PLAIN.replace("}", ', "step": 7}') + PLAIN * 
 def test_files_are_read_once_more_if_one_of_them_has_a_late_step(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("a.jsonl").write_text(PLAIN * 10_000)
     Path("b.jsonl").write_text(WITH_A_LATE_STEP)
-    asked: list[str] = []
+    asked = []
     before = FileTable.scan
 
     def scan(table: FileTable, fields: Any) -> Any:

@@ -27,7 +27,7 @@ from tests.support.keys import FLAT, FORMS, JSON, SECOND, What, wrapped
 
 def partition(whats: Sequence[Any]) -> list[int]:
     """Groups numbered in order of first appearance, by a plain loop."""
-    known: list[Any] = []
+    known = []
     for what in whats:
         if what not in known:
             known.append(what)

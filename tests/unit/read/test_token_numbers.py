@@ -62,7 +62,7 @@ def parts_of(name: str, *columns: str, mask: str = "") -> list[TokenPart]:
 
 def listed(parts: list[TokenPart], column: str) -> dict[int, list[float]]:
     """The numbers of each row."""
-    found: dict[int, list[float]] = {}
+    found = {}
     for part in parts:
         values = part.values[column]
         assert values.dtype == np.float64

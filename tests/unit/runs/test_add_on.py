@@ -60,7 +60,7 @@ def test_rows_get_what_a_join_of_dictionaries_gives_them(mine: str, theirs: str)
         for row in there:
             known[key(row, on)].append(row["v"])
         known.pop(None, None)
-        wanted: list[Any] = []
+        wanted = []
         for row in here:
             found = known.get(key(row, on))
             wanted.append(found and pytest.approx(TAKE[take](found)))

@@ -131,7 +131,7 @@ REWARDED = st.sampled_from([0.0, 0.25, 0.5, 1.0, -1.0])
 def rollouts(draw: st.DrawFn, *, several: bool = False) -> list[Any]:
     """Rows of up to five groups, some of which are marked; with `several`, a rollout may have several rows."""
     keys = draw(st.lists(st.sampled_from("abcd"), min_size=2, max_size=12))
-    rows: list[Any] = []
+    rows = []
     shared: dict[tuple[str, str], float] = {}
     for at, key in enumerate(["z", *keys, "z"]):
         mark = draw(MARKS) if key != "z" else ""

@@ -43,7 +43,7 @@ def test_a_command_says_how_many_per_cent_are_done_and_never_goes_back(case: str
     assert isinstance(found, Line)
     given = with_config(found.given, found.command.takes)
     steps = RUNS[found.command.name]
-    said: list[tuple[Any, ...]] = []
+    said = []
     steps.run(steps.Job.of(given), lambda *words: said.append(words))
     known = [words for words in said if len(words) > 2]
     assert {total for _, _, total, *_ in known} == {100}

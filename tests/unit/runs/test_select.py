@@ -367,7 +367,7 @@ def test_columns_of_types_that_do_not_go_together_are_an_error_and_nothing_is_wr
 
 def in_two_files(case: str) -> list[Any]:
     """The values of a column, of which two files have two each, of these types."""
-    both: list[Any] = []
+    both = []
     for step, side in enumerate(case.split(" | ")):
         dtype, *texts = side.split()
         values = pl.Series(texts).cast(getattr(pl, dtype), strict=False)

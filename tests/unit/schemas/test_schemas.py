@@ -81,7 +81,7 @@ def test_long_gives_one_row_per_rollout_where_a_record_holds_several(name: str) 
             done(written, output="out/", long=True)
         return
     found = done(written, output="out/", long=True)
-    advantages: list[Any] = []
+    advantages = []
     for output in found.facts["outputs"]:
         path = Path(output)
         if path.suffix == ".json" and not path.read_bytes().startswith(b"["):

@@ -167,6 +167,16 @@ def test_every_column_stays_in_any_format_and_one_is_added_at_the_end(suffix: st
     assert values(out) == CENTRED
 
 
+@pytest.mark.parametrize("command", ["compute", "select --where mean<1"])
+@pytest.mark.parametrize(("keys", "to"), [('1 "1"', "csv"), ('1 "1"', "jsonl"), ('1 "2"', "csv"), ("true 1", "csv")])
+def test_keys_that_a_conversion_would_merge_are_named(command: str, keys: str, to: str) -> None:
+    Path("mixed.jsonl").write_text("".join(f'{{"prompt_id": {key}, "reward": 0}}\n' * 2 for key in keys.split()))
+    done = adv(f"{command} mixed.jsonl -o out.{to}")
+    said = " ".join(f"{done.out} {done.err}".split())
+    merged = 'out.csv: prompt_id 1 and "1" are one text there' in said
+    assert merged == ((keys, to) == ('1 "1"', "csv"))
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_column_that_exists_is_an_error_with_both_ways_out(suffix: str) -> None:
     path = write(f"in.{suffix}", [{"advantage": 9.0, **row} for row in ROWS])
