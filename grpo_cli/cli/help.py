@@ -26,7 +26,7 @@ def of_command(row: Command, *, whole: bool = False) -> str:
     usage = [PROGRAM, row.name]
     if row.argument is not None:
         usage.append(_usage(row.argument))
-    parts: list[tuple[str, Sequence[str]]] = [
+    parts = [
         (" ".join([*usage, "[OPTIONS]"]), ()),
         (_wrapped(row.help), ()),
         ("Example", [f"{' ' * _INDENT}{row.example}"]),

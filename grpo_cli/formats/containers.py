@@ -299,7 +299,7 @@ def _trackio_rows(source: Input, opened: sqlite3.Connection) -> Iterator[bytes]:
 def _logged_rows(value: Any) -> list[dict[str, Any]]:
     """The rows of a logged value: the records of a table, or the messages and metadata of a trace."""
     values = value if isinstance(value, list) else [value]
-    rows: list[dict[str, Any]] = []
+    rows = []
     for entry in values:
         kind = entry.get("_type") if isinstance(entry, dict) else None
         if kind == "trackio.table" and isinstance(entry.get("_value"), list):

@@ -233,7 +233,7 @@ def _plain(value: Any) -> Any:
 
 
 def _rows_of(content: Any, sizes: _Sizes) -> Iterator[dict[str, Any]]:
-    around: dict[str, Any] = {}
+    around = {}
     if isinstance(content, dict):
         name = next((name for name in _ROWS if isinstance(content.get(name), list)), None)
         if name is None:

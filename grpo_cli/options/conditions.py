@@ -50,7 +50,7 @@ class Filter:
             whole = ast.BoolOp(ast.Or() if known else ast.And(), [part.tree for part in parts])
             return cls(_text(whole), whole, parts if known else ())
         example = _OF_ROWS if rows else _OF_RUN if known else _OF_DRAWS if "@" in text else _OF_GROUPS
-        quoted: list[str] = []
+        quoted = []
         spelled = text.strip() if rows else re.sub(r"\bpass@(?=\d)", "pass_at_", text.strip())
 
         def bare(found: re.Match[str]) -> str:
@@ -276,7 +276,7 @@ def _term(node: ast.expr) -> pl.Expr:
         case ast.Name():
             return pl.selectors.by_name(node.id).as_expr()  # a name in backticks may look like a pattern
         case ast.Constant():
-            value: Any = node.value
+            value = node.value
             if isinstance(value, int) and not 1 < value < _INTEGERS:  # ids below that are compared digit by digit
                 # One beyond the range of doubles is larger than any quantity.
                 value = float(value) if value <= sys.float_info.max else math.inf

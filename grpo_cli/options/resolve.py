@@ -53,7 +53,7 @@ def _several(value: Any) -> Sequence[Any]:
 
 def _plans(value: Any, where: str = "") -> dict[str, Given]:
     """The options of the plan for each value, from tables or from texts such as `math:preset=trl-grpo,scale=batch`."""
-    plans: dict[str, Given] = {}
+    plans = {}
     if isinstance(value, Mapping):
         value = [*value.items()]
     for item in value if isinstance(value, list) else [value]:
@@ -135,7 +135,7 @@ def parts_of(given: Given) -> dict[str, Given]:
             left_out |= FORMULA
         parts[value] = Given(given.without(left_out), **own)
     # An option of the run applies to the plans that read it; if none does, it is refused.
-    unused: dict[str, set[str]] = {}
+    unused = {}
     for value, part in parts.items():
         with suppress(UsageError):  # raised again when its plan is made
             unused[value] = {*_without_effect(part)}
@@ -278,7 +278,7 @@ def origin(given: Given, plan: Plan) -> Origin | None:
 
 def settings(given: Given) -> dict[str, object]:
     """Dotted settings from the options that were given."""
-    fields: dict[str, object] = {}
+    fields = {}
     # --set names one field of the plan, so it is applied last.
     for name, value in sorted(given.items(), key=lambda item: item[0] == "set"):
         option = OPTIONS.get(name)

@@ -137,7 +137,7 @@ def as_numbers(value: object) -> list[float | None] | None:
 
 def number_series(field: Field, values: Sequence[object], place: Place) -> pl.Series:
     """Python values as the column of a field of kind number or numbers."""
-    convert: Callable[[object], object] = as_number if field.kind == "number" else as_numbers
+    convert = as_number if field.kind == "number" else as_numbers
     dtype = pl.Float64() if field.kind == "number" else pl.List(pl.Float64)
     try:
         return pl.Series(field.name, list(map(convert, values)), dtype=dtype)

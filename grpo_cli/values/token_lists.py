@@ -86,8 +86,7 @@ def token_counts(series: pl.Series) -> Ints:
 
 def lengths(lists: pl.Series) -> Ints:
     """The length of each list; 0 of null."""
-    found: Ints = lists.list.len().fill_null(0).cast(pl.Int64).to_numpy()
-    return found
+    return lists.list.len().fill_null(0).cast(pl.Int64).to_numpy()
 
 
 def with_lists(frame: pl.DataFrame, which: Callable[[pl.Series], bool] = is_on_tokens) -> pl.DataFrame:
@@ -97,7 +96,7 @@ def with_lists(frame: pl.DataFrame, which: Callable[[pl.Series], bool] = is_on_t
 
 def portions(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """The frame in slices whose lists fit into memory; a frame without lists stays whole."""
-    counts: Ints = np.zeros(len(frame), np.int64)
+    counts = np.zeros(len(frame), np.int64)
     for series in frame:
         if is_on_tokens(series):
             counts += token_counts(series)

@@ -116,8 +116,8 @@ class Documents(Format):
     def scan(self, source: Input, fields: Sequence[Field], watched: Collection[str] = ()) -> Scanned:
         wanted = [field for field in fields if field.name != PARENT]
         found: list[list[tuple[int, Any]]] = [[] for _ in wanted]
-        lines: list[int] = []
-        parents: list[int] = []
+        lines = []
+        parents = []
         late: set[str] = set()
         base = empty = 0
         for document in self.texts(source):

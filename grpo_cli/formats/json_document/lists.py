@@ -134,7 +134,7 @@ class Lists(InRecords):
     def _keys(self, source: Input, name: str, column: pl.Series, sizes: Ints) -> pl.Series:
         must_fit = name in self.keys or "[]" in name
         as_is = column.gather(pl.Series(_records_of(sizes)))
-        values: list[list[object]] = []
+        values = []
         if isinstance(column.dtype, pl.List):
             here = lengths(column)
         elif column.dtype == cells.JSON_TEXT:

@@ -88,7 +88,7 @@ class Jsonl(InLines):
 
         parts: list[list[ColumnPart]] = [[] for _ in fields]
         seen: set[str] = set()
-        index: list[BlockRows] = []
+        index = []
         reasons = []
         for rows_there, found in ahead(read, blocks(source, self.block_size)):
             index.append(rows_there)
@@ -156,7 +156,7 @@ class Jsonl(InLines):
 
     def _frames(self, source: Input, lines: Iterable[tuple[int, bytes]], wanted: Excerpt) -> Iterator[pl.DataFrame]:
         columns = wanted.columns
-        found: list[list[Any]] = []
+        found = []
         size = 0
         for row, line in lines:
             try:

@@ -122,7 +122,7 @@ class Reader:
         wanted = [(field.name, found.append) for field, found in zip(self.fields, values, strict=True)]
         names = [field.name for field in self.fields]
         late: set[str] = set()
-        where: list[int] = []
+        where = []
         for at, row in rows_at(data, lambda at: place(start + at), partial(refuse_doubled, names=names)):
             where.append(at)
             late.update(self.watched.intersection(row))
@@ -249,7 +249,7 @@ def _schema(routes: Sequence[_Route], absent: Collection[Way]) -> dict[str, pl.D
     """The fields to request, and as `pl.Null` those that must not be there."""
     tree: dict[str, Any] = {}
     for path, dtype in [*((route.path, route.dtype) for route in routes), *((path, pl.Null()) for path in absent)]:
-        top: Any = tree
+        top = tree
         for name in path[:-1]:
             top = top.setdefault(name, {}) if isinstance(top, dict) else None
         if not isinstance(top, dict) or top.setdefault(path[-1], dtype) != dtype:

@@ -67,7 +67,7 @@ def _inserted(data: bytes, rows: BlockRows, added: pl.DataFrame, spot: Spot | No
     if not len(braces) or not added.width:
         return [data]
     cuts = braces
-    starts: Ints = np.append(0, braces[:-1])  # the bytes after a brace go with the next row
+    starts = np.append(0, braces[:-1])  # the bytes after a brace go with the next row
     if spot is not None:
         heads = None if len(braces) <= small else without_last(data, starts, braces, spot)
         if heads is None:

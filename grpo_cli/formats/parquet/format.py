@@ -188,7 +188,7 @@ class Parquet(Format):
         stores_schema = not all(map(_is_plain, first.dtypes))
         # Columns are named where all are flat: of a nested one, Parquet names the leaves.
         is_flat = not any(dtype.is_nested() for dtype in first.dtypes)
-        repeated: Any = [column.name for column in first if splice.repeats(column)] if is_flat else True
+        repeated = [column.name for column in first if splice.repeats(column)] if is_flat else True
         with pq.ParquetWriter(
             sink, schema, compression="zstd", store_schema=stores_schema, use_dictionary=repeated
         ) as writer:
@@ -238,7 +238,7 @@ def _is_plain(dtype: Any) -> bool:
 
 
 def _row_groups(parts: Iterator[pl.DataFrame], most: int) -> Iterator[pl.DataFrame]:
-    buffered: list[pl.DataFrame] = []
+    buffered = []
     for part in parts:
         buffered.append(part)
         if sum(map(len, buffered)) >= most or sum(frame.estimated_size() for frame in buffered) >= _MOST_BYTES:

@@ -88,7 +88,7 @@ def _weave_taken(old: pq.ParquetFile, new: pl.DataFrame, writer: pq.ParquetWrite
 
 def _row_groups(old: pq.ParquetFile, take: np.ndarray, most: int) -> Iterator[tuple[pa.Table, int]]:
     """Rows in the order of the file, a table for each new row group: a few megabytes are in memory, however long rows are."""
-    parts: list[pa.Table] = []
+    parts = []
     done = height = size = 0
     for part in taken(old, take):
         parts.append(part)

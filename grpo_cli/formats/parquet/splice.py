@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby, pairwise
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import polars as pl
 import pyarrow as pa
@@ -167,7 +167,7 @@ def _encode(columns: pl.DataFrame, sizes: Sequence[int], compression: str) -> Ba
     table = arrow_columns(columns).combine_chunks()
     sink = io.BytesIO()
     first = columns.head(min(next(filter(None, sizes), 0), _SAMPLE))
-    options: dict[str, Any] = {
+    options = {
         "compression": compression,
         "use_dictionary": any(map(repeats, first)),
         "dictionary_pagesize_limit": _LISTS if any(map(pa.types.is_list, table.schema.types)) else _DICTIONARY,
