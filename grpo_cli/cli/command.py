@@ -210,12 +210,9 @@ def _parameter(row: Option) -> inspect.Parameter:
     """Typer's declaration of an option or argument; None means not given."""
     completion = _columns if row.metavar.startswith("COL") and row.panel else _names(row)
     common: dict[str, Any] = {"help": row.help, "autocompletion": completion}
-    info = typer.Argument(None, **common) if row.is_argument else typer.Option(None, *_flags(row), **common)
+    flags = filter(None, (row.flag, row.other, row.short))
+    info = typer.Argument(None, **common) if row.is_argument else typer.Option(None, *flags, **common)
     return inspect.Parameter(row.name, inspect.Parameter.KEYWORD_ONLY, default=info, annotation=row.type)
-
-
-def _flags(row: Option) -> list[str]:
-    return [flag for flag in (row.flag, row.other, row.short) if flag]
 
 
 def _names(row: Option) -> Callable[[typer.Context, str], list[str]] | None:

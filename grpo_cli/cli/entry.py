@@ -58,7 +58,8 @@ def main() -> NoReturn:
     except BrokenPipeError:
         _leave(BROKEN_PIPE)
     except OSError as error:
-        _leave(1, _system_words(error))
+        where = error.filename or "reading or writing failed"  # a full disk, a missing permission, a closed stream
+        _leave(1, f"{where}: {reason(error)}")
     except BaseException as error:
         if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
             _leave(BROKEN_PIPE)  # rich would exit with 1, the status of an error
@@ -124,12 +125,6 @@ def _words_of_others(error: BaseException) -> str:
     if type(error).__name__ == "PanicException":  # polars is not imported for this
         return f"polars stopped: {str(error).partition(chr(10))[0]}; --debug shows where"
     return ""
-
-
-def _system_words(error: OSError) -> str:
-    """The message for an error of the operating system: a full disk, a missing permission, a closed stream."""
-    where = f"{error.filename}: " if error.filename else "reading or writing failed: "
-    return f"{where}{reason(error)}"
 
 
 _SIGNALS: Final[list[int]] = []  # the signals received that end the run

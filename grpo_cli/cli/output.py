@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any
 
 from grpo_cli.cli.terminal import has_colours
 from grpo_cli.errors import GrpoError
@@ -60,8 +60,11 @@ def screen(given: Given, stream: IO[str] | None = None) -> Console:
     """
     from rich.console import Console
 
-    system: Literal["standard"] | None = "standard" if has_colours(stream or sys.stdout) else None
-    console = Console(file=stream, highlight=False, color_system=system)  # standard: the sixteen of the terminal
+    console = Console(
+        file=stream,
+        highlight=False,
+        color_system="standard" if has_colours(stream or sys.stdout) else None,  # the sixteen of the terminal
+    )
     if "config" in given:
         from grpo_cli.render.text import Sheet
 
