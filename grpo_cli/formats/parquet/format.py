@@ -85,15 +85,13 @@ def _lazy(source: Input, names: Sequence[str]) -> pl.LazyFrame:
 
 
 def _top_columns(source: Input, handle: BinaryIO, names: list[str]) -> pl.DataFrame:
-    if not source.is_local:  # the ranges of all row groups are fetched at once
-        return frame_of(pq.ParquetFile(handle, pre_buffer=True).read(columns=names, use_threads=False))
-    _check_pages(source, tuple(names))
-    try:
-        with stderr_silenced():
+    if source.is_local:
+        _check_pages(source, tuple(names))
+        with suppress(*_REFUSED), stderr_silenced():
             return _lazy(source, names).collect()
-    except _REFUSED:
-        # Without threads: after an error in one column they may still read others when the process ends, and crash it.
-        return frame_of(pq.ParquetFile(handle, pre_buffer=False).read(columns=names, use_threads=False))
+    file = pq.ParquetFile(handle, pre_buffer=not source.is_local)  # those of an object are fetched at once
+    # Without threads: after an error in one column they may still read others when the process ends, and crash it.
+    return frame_of(file.read(columns=names, use_threads=False))
 
 
 @dataclass(frozen=True)

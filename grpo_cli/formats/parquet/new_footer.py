@@ -231,7 +231,7 @@ class MergedColumns(NamedTuple):
     def schema(self) -> bytes:
         """The schema elements; of the old elements only the root changes."""
         raw = self.old.raw
-        elements = thrift.fields(self.old.raw, self.old.root)[0]
+        elements = thrift.fields(raw, self.old.root)[0]
         root = thrift.changed(raw, elements, {footer.CHILDREN: (I32, thrift.whole(len(self.columns)))})
         spans = [(self.new if new else self.old).raw[column.start : column.end] for new, column in self.columns]
         count = 1 + sum(column.elements for _, column in self.columns)
@@ -242,11 +242,14 @@ class MergedColumns(NamedTuple):
     ) -> tuple[bytes, int]:
         """A row group with its new chunks (`sizes`: plain and packed), and the number of bytes that stay unread."""
         raw = self.old.raw
-        plain = 0
-        packed = 0
+        plain = packed = 0  # of the chunks that are removed
         if self.removed:
             old = _cut(raw, self.old.chunks(group))
-            plain, packed = _sizes([old[leaf] for leaf in self.removed])
+            for leaf in self.removed:
+                chunk = old[leaf]
+                meta = thrift.by_id(chunk, thrift.by_id(chunk, 0)[footer.META].start)
+                plain += thrift.number(chunk, meta[footer.PLAIN].start)
+                packed += thrift.number(chunk, meta[footer.PACKED].start)
             chunks = self._listed(old, new)
         else:  # after all others: the offsets of the old chunks are not needed
             _, count, at = thrift.opened(raw, group[footer.CHUNKS].start)
@@ -262,15 +265,6 @@ class MergedColumns(NamedTuple):
     def _listed(self, old: Sequence[bytes], new: Sequence[bytes]) -> bytes:
         found = [item for is_new, at in self.columns for item in (new if is_new else old)[at.first : at.last]]
         return thrift.listed(STRUCT, len(found), b"".join(found))
-
-
-def _sizes(chunks: Sequence[bytes]) -> tuple[int, int]:
-    """Plain and packed size of chunks."""
-    metas = [(chunk, thrift.by_id(chunk, thrift.by_id(chunk, 0)[footer.META].start)) for chunk in chunks]
-    plain, packed = (
-        sum(thrift.number(chunk, meta[name].start) for chunk, meta in metas) for name in (footer.PLAIN, footer.PACKED)
-    )
-    return plain, packed
 
 
 def _orders(side: Footer) -> list[bytes]:

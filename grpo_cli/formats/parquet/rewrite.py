@@ -34,11 +34,12 @@ def write(source: Input, sink: BinaryIO, weaving: Weaving) -> None:
         old = pq.ParquetFile(handle, pre_buffer=False, buffer_size=_BUFFER)  # not whole row groups ahead
         _refuse_int96(source, old)
         chunks = footer.first_chunks(source.name, handle, source.pin.size)
-        options = {
-            "compression": codec(chunks),
-            "store_schema": b"ARROW:schema" in (old.metadata.metadata or {}),
-        }
-        with pq.ParquetWriter(sink, _schema(old, schema, weaving), **options) as writer:
+        with pq.ParquetWriter(
+            sink,
+            _schema(old, schema, weaving),
+            compression=codec(chunks),
+            store_schema=b"ARROW:schema" in (old.metadata.metadata or {}),
+        ) as writer:
             if weaving.take is None:
                 _weave_all(source, old, new, writer)
             else:
@@ -47,8 +48,7 @@ def write(source: Input, sink: BinaryIO, weaving: Weaving) -> None:
 
 def _refuse_int96(source: Input, old: pq.ParquetFile) -> None:
     """Timestamps of 12 bytes are read as nanoseconds, which end in the year 2262, while Spark writes 9999 for "never"."""
-    leaves = [old.schema.column(at) for at in range(len(old.schema))]
-    name = next((leaf.path for leaf in leaves if leaf.physical_type == "INT96"), None)
+    name = next((leaf.path for leaf in old.schema if leaf.physical_type == "INT96"), None)
     if name is not None:
         raise DataError(
             f"{source.name}: {name} has 96-bit timestamps (INT96), which are copied but not re-encoded",

@@ -31,7 +31,6 @@ from grpo_cli.values.token_lists import AT_ONCE, is_on_tokens, token_counts
 
 _KERNEL_STEP = 1 << 30  # bytes for one call of copy_file_range
 _BLOCK = 1 << 20  # bytes that are copied at once where the kernel does not
-_SIZES = (footer.PLAIN_SIZE, footer.PACKED_SIZE)
 _MOST_ROWS = 1 << 26  # pyarrow cuts larger row groups
 # Codecs of parquet.thrift by number. Few readers know Hadoop's LZ4 (5), all know its successor.
 _CODECS = {0: "none", 1: "snappy", 2: "gzip", 4: "brotli", 5: "lz4", 6: "zstd", 7: "lz4"}
@@ -57,7 +56,7 @@ def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> list[str]:
         InputChanged.unless_same(sum(rows), len(weaving.added), source.name)
         if max(rows, default=0) > _MOST_ROWS:
             raise Unspliceable("a row group is too long to be written at once")
-        merged = MergedColumns.of(old, blank(weaving.added))
+        merged = MergedColumns.of(old, _encode(weaving.added[:0], [], "none").footer)
         metadata, odd = new_footer.edited(old, arrow_columns(weaving.added[:0]).schema, weaving.metadata)
         copy_start(source, handle, sink, old.start)
     groups = iter(old.groups)
@@ -68,7 +67,9 @@ def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> list[str]:
     for batch in encoded(weaving.added, rows, compression):
         sink.write(batch.data)  # while the next chunks are encoded
         for number, group in enumerate(batch.footer.groups):
-            plain, packed = (thrift.number(batch.footer.raw, group[name].start) for name in _SIZES)
+            plain, packed = (
+                thrift.number(batch.footer.raw, group[name].start) for name in (footer.PLAIN_SIZE, footer.PACKED_SIZE)
+            )
             made, beside = merged.group(next(groups), (plain, packed), moved(batch, number, at))
             merged_groups.append(made)
             unread += beside
@@ -130,11 +131,6 @@ def codec(chunks: Sequence[Chunk]) -> str:
     return name if name == "none" or pa.Codec.is_available(name) else "zstd"
 
 
-def blank(columns: pl.DataFrame) -> Footer:
-    """The footer of these columns without rows."""
-    return _encode(columns[:0], [], "none").footer
-
-
 def encoded(columns: pl.DataFrame, sizes: Sequence[int], compression: str) -> Iterator[Batch]:
     """The batches in order, encoded a few ahead of the writer; lists are long, so one batch of them is in memory."""
     tokens = sum(int(token_counts(series).sum()) for series in columns if is_on_tokens(series))
@@ -167,14 +163,15 @@ def _encode(columns: pl.DataFrame, sizes: Sequence[int], compression: str) -> Ba
     table = arrow_columns(columns).combine_chunks()
     sink = io.BytesIO()
     first = columns.head(min(next(filter(None, sizes), 0), _SAMPLE))
-    options = {
-        "compression": compression,
-        "use_dictionary": any(map(repeats, first)),
-        "dictionary_pagesize_limit": _LISTS if any(map(pa.types.is_list, table.schema.types)) else _DICTIONARY,
-        "write_batch_size": _AT_ONCE,
-        "store_schema": False,
-    }
-    with pq.ParquetWriter(sink, table.schema, **options) as writer:
+    with pq.ParquetWriter(
+        sink,
+        table.schema,
+        compression=compression,
+        use_dictionary=any(map(repeats, first)),
+        dictionary_pagesize_limit=_LISTS if any(map(pa.types.is_list, table.schema.types)) else _DICTIONARY,
+        write_batch_size=_AT_ONCE,
+        store_schema=False,
+    ) as writer:
         start = 0
         for size, run in groupby(sizes):
             count = len(list(run))

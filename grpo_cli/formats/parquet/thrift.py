@@ -122,9 +122,14 @@ def skip(raw: bytes, at: int, kind: int, depth: int = 0) -> int:
     if kind == STRUCT:
         return _after_struct(raw, at, depth + 1)
     if kind in {LIST, SET}:
-        return _after_list(raw, at, depth + 1)
+        item, count, at = opened(raw, at)
+        return _after_items(raw, at, [item] * count, depth + 1)
     if kind == MAP:
-        return _after_map(raw, at, depth + 1)
+        count, at = varint(raw, at)
+        if not count:
+            return at
+        _refuse_many(raw, at, count)
+        return _after_items(raw, at + 1, [raw[at] >> 4, raw[at] & 15] * count, depth + 1)
     raise ValueError(f"no value is of kind {kind}")
 
 
@@ -139,19 +144,6 @@ def _after_struct(raw: bytes, at: int, depth: int) -> int:
         if not head >> 4:
             at = varint(raw, at)[1]
         at = skip(raw, at, head & 15, depth)
-
-
-def _after_list(raw: bytes, at: int, depth: int) -> int:
-    kind, count, at = opened(raw, at)
-    return _after_items(raw, at, [kind] * count, depth)
-
-
-def _after_map(raw: bytes, at: int, depth: int) -> int:
-    count, at = varint(raw, at)
-    if not count:
-        return at
-    _refuse_many(raw, at, count)
-    return _after_items(raw, at + 1, [raw[at] >> 4, raw[at] & 15] * count, depth)
 
 
 def _refuse_many(raw: bytes, at: int, count: int) -> None:
