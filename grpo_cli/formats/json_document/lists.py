@@ -97,7 +97,9 @@ class Lists(InRecords):
             if field.name == PARENT:
                 columns.append(pl.Series(PARENT, record_of, dtype=pl.Int64))
             elif field.kind == "number":
-                columns.append(self._numbers(source, field.name, records[field.name], sizes))
+                column = records[field.name]
+                self._refuse_otherlengths(source, field.name, lengths(column), sizes, column)
+                columns.append(_spread(field.name, column, sizes))
             elif field.kind == "key" and (self.keys_too or "[]" in field.name or field.name in self.keys):
                 columns.append(self._keys(source, field.name, records[field.name], sizes))
             else:
@@ -126,10 +128,6 @@ class Lists(InRecords):
             raise DataError(
                 f"{self.base.places(source, [at])[0]}: {has}", "all lists of a record must have the same length"
             )
-
-    def _numbers(self, source: Input, name: str, column: pl.Series, sizes: Ints) -> pl.Series:
-        self._refuse_otherlengths(source, name, lengths(column), sizes, column)
-        return _spread(name, column, sizes)
 
     def _keys(self, source: Input, name: str, column: pl.Series, sizes: Ints) -> pl.Series:
         must_fit = name in self.keys or "[]" in name
@@ -204,7 +202,10 @@ class Lists(InRecords):
                 texts = zip(frame[name], here, strict=True)
                 fits[name] += [_is_item_each(text, size) for text, size in texts if text is not None and size]
             numbers |= {name for name in columns if any(re.match(_NUMBERS, text or "") for text in frame[name])}
-        return {name for name in columns if _are_apart(fits[name], numbers=name in numbers)}
+        # A column has an item per rollout by the records whose lists have as many items: a few match by chance, and lists of
+        # numbers, such as the tokens of a prompt, more often.
+        least = {name: MOST_NUMBERS if name in numbers else MOST_TEXTS for name in columns}
+        return {name for name, found in fits.items() if found and sum(found) >= least[name] * len(found)}
 
     def weave(self, source: Input, index: _Facts | None, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
         """Put the new columns into the records as lists."""
@@ -240,14 +241,6 @@ class Lists(InRecords):
             else:
                 columns.append(series[record_of])
         return pl.DataFrame(columns)
-
-
-def _are_apart(fits: Sequence[bool], *, numbers: bool) -> bool:
-    """Whether a column has an item per rollout, by the records whose lists have as many items: a few match by chance.
-
-    Lists of numbers, such as the tokens of a prompt, match more often.
-    """
-    return bool(fits) and sum(fits) >= (MOST_NUMBERS if numbers else MOST_TEXTS) * len(fits)
 
 
 def _spread(name: str, lists: pl.Series, sizes: Ints) -> pl.Series:

@@ -105,7 +105,13 @@ def _fields(text: str, at: int, path: Steps, scopes: Scopes, rows: Rollouts) -> 
     entered = False
     at = skip(text, at + 1)
     while text[at] != "}":
-        key, at = _key(text, at)
+        if text[at] != '"':
+            raise StopIteration
+        key, at = _SCAN(text, at)
+        at = skip(text, at)
+        if text[at] != ":":
+            raise StopIteration
+        at = skip(text, at + 1)
         if path[0] in {key, EVERY}:
             if entered and path[0] != EVERY:
                 raise ValueError(f"{key} is named twice in one object")
@@ -116,17 +122,6 @@ def _fields(text: str, at: int, path: Steps, scopes: Scopes, rows: Rollouts) -> 
             scope.add(key, value)
         at = _after_comma(text, skip(text, at), "}")
     return at + 1
-
-
-def _key(text: str, at: int) -> tuple[str, int]:
-    """A key and where its value begins."""
-    if text[at] != '"':
-        raise StopIteration
-    key, at = _SCAN(text, at)
-    at = skip(text, at)
-    if text[at] != ":":
-        raise StopIteration
-    return key, skip(text, at + 1)
 
 
 def _after_comma(text: str, at: int, closing: str) -> int:
