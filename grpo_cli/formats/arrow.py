@@ -115,7 +115,7 @@ class Arrow(Format):
         return ()
 
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
-        table = table_of(pl.concat(list(parts)))
+        table = table_of(pl.concat(parts))
         schema = joined_schema(table.schema, pa.schema([]), metadata)
         with ipc.new_file(sink, schema) as writer:
             writer.write_table(table.cast(schema).unify_dictionaries())

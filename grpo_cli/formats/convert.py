@@ -67,7 +67,7 @@ def _with_new_columns(source: Input, parts: Iterator[pl.DataFrame], weaving: Wea
     elif (np.diff(take) >= 0).all():
         chosen = _in_order(parts, take)
     else:
-        chosen = iter([pl.concat(list(parts))[pl.Series(take)]])
+        chosen = iter([pl.concat(parts)[take]])
     row = 0
     for part in chosen:
         first, row = row, row + len(part)
@@ -81,5 +81,5 @@ def _in_order(parts: Iterator[pl.DataFrame], take: np.ndarray) -> Iterator[pl.Da
     row = 0
     for part in parts:
         here = slice(*np.searchsorted(take, [row, row + len(part)]))
-        yield part[pl.Series(take[here] - row)]
+        yield part[take[here] - row]
         row += len(part)

@@ -146,7 +146,7 @@ class Format(Reader):
 
     def read(self, source: Input) -> pl.DataFrame:
         """The whole file in one frame."""
-        return pl.concat(list(self.parts(source)))
+        return pl.concat(self.parts(source))
 
     def same_as(self, other: Format) -> bool:
         """Whether both are the same file format, whatever the layout of their records."""

@@ -241,7 +241,7 @@ class Documents(Format):
 
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
         """Write a new file: an array of objects, or an object per line."""
-        plain = cells.without_bytes(cells.plain_keys(pl.concat(list(parts))))
+        plain = cells.without_bytes(cells.plain_keys(pl.concat(parts)))
         if self.lined:
             plain.write_ndjson(sink)
         else:

@@ -103,7 +103,7 @@ class Lists(InRecords):
             elif field.kind == "key" and (self.keys_too or "[]" in field.name or field.name in self.keys):
                 columns.append(self._keys(source, field.name, records[field.name], sizes))
             else:
-                columns.append(records[field.name][pl.Series(record_of)].alias(field.name))
+                columns.append(records[field.name][record_of].alias(field.name))
         index = _Facts(scanned.index, sizes, null)
         frame = pl.DataFrame(columns or None, height=len(record_of))
         empty = int((sizes == 0).sum())
@@ -131,7 +131,7 @@ class Lists(InRecords):
 
     def _keys(self, source: Input, name: str, column: pl.Series, sizes: Ints) -> pl.Series:
         must_fit = name in self.keys or "[]" in name
-        as_is = column.gather(pl.Series(_records_of(sizes)))
+        as_is = column.gather(_records_of(sizes))
         values = []
         if isinstance(column.dtype, pl.List):
             here = lengths(column)
@@ -226,7 +226,7 @@ class Lists(InRecords):
         """A row per rollout: lists with the record's length are split, all else is repeated."""
         rewards = self.scan(source, [Field(name, "number") for name in self.items])
         sizes = rewards.index.sizes
-        record_of = pl.Series(_records_of(rewards.index.sizes))
+        record_of = _records_of(sizes)
         records = self.base.read(source)
         apart = self.of_rollouts(source, rewards.index, records.columns)
         columns = []

@@ -223,7 +223,7 @@ def _sliced(source: Input, numbers: np.ndarray, columns: list[str]) -> list[pl.D
     with stderr_silenced():
         whole = _lazy(source, columns)
         found = pl.collect_all([whole.slice(int(part[0]), int(part[-1] - part[0]) + 1) for part in parts])
-    return [frame[pl.Series(part - part[0])] for frame, part in zip(found, parts, strict=True)]
+    return [frame[part - part[0]] for frame, part in zip(found, parts, strict=True)]
 
 
 def _is_plain(dtype: Any) -> bool:
