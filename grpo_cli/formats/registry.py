@@ -202,18 +202,13 @@ def sniff(source: Input) -> Format:
         return FORMATS[binary.name]
     if (known := _json_format(head, json_name=True)) is not None:
         return known
-    name = _text_format(head)
+    text = head.removeprefix(BOM).lstrip()
+    first = (text.splitlines() or [b""])[0]
+    name = "jsonl" if text.startswith((b"{", b"[")) else "tsv" if b"\t" in first else "csv" if b"," in first else ""
     if not name:
         cure = "give it a suffix" if source.fd is None else "name a file instead of a pipe"
         raise DataError(f"{source.name}: the format cannot be recognised by the first bytes", cure)
     return FORMATS[name]
-
-
-def _text_format(head: bytes) -> str:
-    """The name of the format of text that begins with these bytes; empty if it is unknown."""
-    text = head.removeprefix(BOM).lstrip()
-    first = (text.splitlines() or [b""])[0]
-    return "jsonl" if text.startswith((b"{", b"[")) else "tsv" if b"\t" in first else "csv" if b"," in first else ""
 
 
 def _binary_row(head: bytes) -> _Row | None:

@@ -441,14 +441,10 @@ def texts_of_nested(frame: pl.DataFrame) -> pl.DataFrame:
         if isinstance(series.dtype, pl.Duration):
             texts.append(series.alias("").dt.to_string("iso").alias(series.name))
         elif series.dtype.is_nested():
-            texts.append(_texts_of(series).alias(series.name))
+            values = _as_texts(series, _is_beyond_json) if _holds(series.dtype, _is_beyond_json) else series
+            cells = [None if value is None else json_text(value) for value in values.to_list()]
+            texts.append(pl.Series(series.name, cells, dtype=pl.String))
     return without_bytes(frame).with_columns(texts)
-
-
-def _texts_of(nested: pl.Series) -> pl.Series:
-    values = _as_texts(nested, _is_beyond_json) if _holds(nested.dtype, _is_beyond_json) else nested
-    texts = [None if value is None else json_text(value) for value in values.to_list()]
-    return pl.Series(texts, dtype=pl.String)
 
 
 def _is_bytes(dtype: pl.DataType) -> bool:

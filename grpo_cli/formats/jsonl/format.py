@@ -202,7 +202,11 @@ class Jsonl(InLines):
         numbers = wanted.numbers
         for (block, there), here in within(blocks_with_rows(source, wanted.index, self.block_size), numbers, _height):
             lines = zip(numbers[passed : passed + len(here)].tolist(), _lines_in(block, there.marks, here), strict=True)
-            some = [(row, line) for row, line in lines if _may_have(line, word)]
+            some = [
+                (row, line)
+                for row, line in lines
+                if word in line.lower() or (_ESCAPED in line and re.search(rb"\\u00[2-7]", line))
+            ]
             at = 0
             for frame in self._frames(source, some, wanted):
                 yield passed, np.array([row for row, _ in some[at : at + len(frame)]]), frame
@@ -294,10 +298,6 @@ def _lines_in(block: Block, braces: Ints, rows: Ints) -> Iterator[bytes]:
             if len(line) < size:
                 raise InputChanged.between_readings(block.name)
             yield line.strip()
-
-
-def _may_have(line: bytes, word: bytes) -> bool:
-    return word in line.lower() or (_ESCAPED in line and re.search(rb"\\u00[2-7]", line) is not None)
 
 
 def _is_readable(line: bytes) -> bool:
