@@ -218,9 +218,12 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
         statuses.append(scored.frame[".status"].cast(pl.String))
         facts = group_facts(scored).drop("code", "batch", "zero_variance")
         groups.append(_with_keys(narrow, facts))
+    status = _on_all_rows(narrows, statuses)
+    if narrows[0].foreign is not None:
+        status = status.scatter(pl.Series(narrows[0].foreign), FOREIGN)
     return Result(
         advantages=like_frame(_on_all_rows(narrows, values).alias("advantage")),
-        status=like_frame(_statuses(narrows, statuses).alias("status")),
+        status=like_frame(status.alias("status")),
         groups=pl.concat(groups, how="diagonal_relaxed"),
         plans={narrow.request.value: narrow.plan for narrow in narrows},
     )
@@ -256,15 +259,14 @@ def advantages(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKe
     return compute(frame, plan, **options).advantages
 
 
-def _checked(options: Mapping[str, Any], known: Collection[str], keywords: Mapping[str, str] | None = None) -> Given:
+def _checked(options: Mapping[str, Any], known: Collection[str], keywords: Mapping[str, str] = {}) -> Given:
     """Options with values as the command line would give them; None counts as not given. `keywords` have names of their own."""
-    inside = keywords or {}
-    spelled = {name: keyword for keyword, name in inside.items()}
+    spelled = {name: keyword for keyword, name in keywords.items()}
     allowed = [spelled.get(name, name) for name in known]
     for name in options:
         if name not in allowed:
             raise unknown_option("option", name, allowed)
-    options = {inside.get(name, name): value for name, value in options.items()}
+    options = {keywords.get(name, name): value for name, value in options.items()}
     before = options.get("before")
     runs = before if isinstance(before, (list, tuple)) else [before]
     if not all(run is None or isinstance(run, PATH) for run in runs):
@@ -293,13 +295,6 @@ def _on_all_rows(narrows: Sequence[Narrow], values: Sequence[pl.Series]) -> pl.S
     nowhere = pl.repeat(None, sum(narrows[0].lengths), dtype=pl.Int64, eager=True)
     places = nowhere.scatter(rows, np.arange(len(rows)))
     return pl.concat(values).gather(places)
-
-
-def _statuses(narrows: Sequence[Narrow], values: Sequence[pl.Series]) -> pl.Series:
-    """The status of all rows of the frame."""
-    known = _on_all_rows(narrows, values)
-    foreign = narrows[0].foreign
-    return known if foreign is None else known.scatter(pl.Series(foreign), FOREIGN)
 
 
 def _with_keys(narrow: Narrow, facts: pl.DataFrame) -> pl.DataFrame:

@@ -51,7 +51,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
     built_in: Callable[[], Mapping[str, Row]]
     made: Callable[[str, dict[str, Any]], Row]
     like: type
-    validate: Callable[[Row], object] = lambda _: None
+    validate: Callable[[Row], object] = id
     _file: str = ""  # given to this run, and its rows
     _of_file: Mapping[str, Row] = field(default_factory=dict)
     _imported: dict[EntryPoint, Row | PluginError] = field(default_factory=dict)
@@ -159,7 +159,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a plugin may do anything
-            what = f"the {self.kind} {point.name} of {_packages([point])} cannot be used: {in_words(error)}"
+            what = f"the {self.kind} {point.name} of {_packages((point,))} cannot be used: {in_words(error)}"
             broken = PluginError(what, "repair the package, or uninstall it")
             broken.__cause__ = error
             return broken
@@ -240,7 +240,7 @@ def _installed(group: str, _: tuple[str, ...]) -> Mapping[str, tuple[EntryPoint,
     return found
 
 
-def _packages(points: tuple[EntryPoint, ...] | list[EntryPoint]) -> str:
+def _packages(points: tuple[EntryPoint, ...]) -> str:
     """The packages of entry points, with their versions."""
     names = (one.module if one.dist is None else f"{one.dist.name} {one.dist.version}" for one in points)
     return " and ".join(sorted(names))

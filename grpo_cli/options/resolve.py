@@ -51,7 +51,7 @@ def _several(value: Any) -> Sequence[Any]:
     return value if isinstance(value, (list, tuple)) else [value]
 
 
-def _plans(value: Any, where: str = "") -> dict[str, Given]:
+def _plans(value: Any, where: str) -> dict[str, Given]:
     """The options of the plan for each value, from tables or from texts such as `math:preset=trl-grpo,scale=batch`."""
     plans = {}
     if isinstance(value, Mapping):
@@ -184,9 +184,11 @@ def _plan(given: Given, *, left_out: str = "") -> Plan:
 def preset_of(given: Given) -> Preset | None:
     """The preset that is named, if one is."""
     name = given.preset
-    if name is not None and name not in presets():
+    if name is None:
+        return None
+    if name not in presets():
         raise unknown_preset(name)
-    return None if name is None else preset(name)
+    return preset(name)
 
 
 def counting(given: Given) -> Counting:
