@@ -220,7 +220,7 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
         groups.append(_with_keys(narrow, facts))
     status = _on_all_rows(narrows, statuses)
     if narrows[0].foreign is not None:
-        status = status.scatter(pl.Series(narrows[0].foreign), FOREIGN)
+        status = status.scatter(narrows[0].foreign, FOREIGN)
     return Result(
         advantages=like_frame(_on_all_rows(narrows, values).alias("advantage")),
         status=like_frame(status.alias("status")),

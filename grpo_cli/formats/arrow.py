@@ -106,7 +106,7 @@ class Arrow(Format):
         with _opened(source) as reader:
             options = ipc.IpcWriteOptions(compression=_codec(source), emit_dictionary_deltas=True)
             schema = joined_schema(reader.schema, arrow_columns(new[:0]).schema, weaving.metadata)
-            create = ipc.new_file if _is_file(reader) else ipc.new_stream
+            create = ipc.new_file if isinstance(reader, ipc.RecordBatchFileReader) else ipc.new_stream
             with create(sink, schema, options=options) as writer:
                 if weaving.take is None:
                     _weave_all(source, reader, new, writer)
@@ -150,10 +150,6 @@ def _opened(source: Input, only: list[int] | None = None) -> Iterator[Any]:
             yield reader
 
 
-def _is_file(reader: Any) -> bool:
-    return isinstance(reader, ipc.RecordBatchFileReader)
-
-
 def _schema(source: Input) -> pa.Schema:
     with _opened(source) as reader:
         _ = reader.schema.names  # a name that is not UTF-8 fails here, where it becomes a message
@@ -187,7 +183,7 @@ def _weave_all(source: Input, reader: Any, new: pl.DataFrame, writer: ipc.Record
 
 def _batches(reader: Any) -> Iterator[tuple[pa.RecordBatch, Any]]:
     """Every record batch and its metadata."""
-    if _is_file(reader):
+    if isinstance(reader, ipc.RecordBatchFileReader):
         found = (reader.get_batch_with_custom_metadata(at) for at in range(reader.num_record_batches))
     else:
         found = reader.iter_batches_with_custom_metadata()
@@ -210,7 +206,7 @@ def _whole(batch: pa.RecordBatch) -> pa.Table:
 
 def _weave_taken(reader: Any, new: pl.DataFrame, writer: ipc.RecordBatchStreamWriter, take: np.ndarray) -> None:
     block: Callable[[int], pa.Table]
-    if _is_file(reader):
+    if isinstance(reader, ipc.RecordBatchFileReader):
         block = lru_cache(maxsize=1)(lambda at: _whole(reader.get_batch(at)))
         sizes = [block(at).num_rows for at in range(reader.num_record_batches)]
     else:  # a stream has no index to seek by, so rows out of order need all of it

@@ -74,8 +74,9 @@ class Documents(Format):
             return
         for line, raw in enumerate(raw_lines(source), 1):
             mark, text = _decoded(raw)
-            rows = Rollouts(()) if is_blank(raw) else self.rollouts(source, text, line)
+            rows = Rollouts(())
             if not is_blank(raw):
+                rows = self.rollouts(source, text, line)
                 rows.lists, rows.empty = rows.lists or 1, rows.empty or not rows
             yield _Text(text, mark, line, rows)
 
