@@ -30,7 +30,7 @@ def inspect(given: Given) -> None:
         _against(given)
         return
     gate = condition_of(given, "fail_on", GATES)
-    is_rescored = bool({"rescored", "rescored_column"} & {*given})
+    is_rescored = {"rescored", "rescored_column"} & {*given}
     facts = _rescored(given, whole=gate is not None) if is_rescored else _shown(given)
     if gate is not None:
         gate.check(gates, facts)

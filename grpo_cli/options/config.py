@@ -116,7 +116,7 @@ def _merged(given: Given, config: Given, file: str, takes: Mapping[str, Option])
         raise UsageError(wrong, "use another config file; add --no-config, and --rows for the rows of one value")
     config = _for_command(config, given, takes)
     is_same_method = "method" in config and given.method == config.method
-    replaces = bool((_FORMULA - {"param"}) & {*given})
+    replaces = (_FORMULA - {"param"}) & {*given}
     if replaces and not (is_same_method and "preset" not in given):
         config = config.without(_FORMULA)
     elif is_same_method:
@@ -153,7 +153,7 @@ def _for_command(config: Given, given: Given, takes: Mapping[str, Option]) -> Gi
     if to:
         idle |= {SFT, PAIRS, WEIGHTS, PROMPTS} - {f"For --to {to}"}
     own = own.among([name for name in own if takes[name].panel not in idle])
-    beside = to in {None, "weights"} and bool({"old_token_logprobs", "kl_from"} & {*own, *given})
+    beside = to in {None, "weights"} and {"old_token_logprobs", "kl_from"} & {*own, *given}
     unread = () if "per_token" in takes or to == "tokens" or beside else LISTS
     return own.without(unread)
 

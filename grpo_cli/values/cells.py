@@ -489,7 +489,7 @@ def _as_texts(series: pl.Series, is_text: Callable[[pl.DataType], bool]) -> pl.S
     return texts
 
 
-def frame_of_rows(rows: Sequence[Sequence[Any]], wanted: Excerpt) -> pl.DataFrame:
+def frame_of_rows(rows: Iterable[Sequence[Any]], wanted: Excerpt) -> pl.DataFrame:
     """Rows of JSON texts, or of values of any kind, as a frame. From a list, polars would rename a column without a name."""
     dtype = pl.String() if wanted.as_json else pl.Object()
     columns = zip(wanted.columns, zip(*rows, strict=True), strict=True)

@@ -188,7 +188,7 @@ class Lists(InRecords):
                     record_cells.append(_items(text, size) if name in apart else [text] * size)
                 each = [record_cells[record][k] for record, k in zip(at, inside[first:last].tolist(), strict=True)]
                 found.append(each if wanted.as_json else [None if text is None else json.loads(text) for text in each])
-            yield cells.frame_of_rows(list(zip(*found, strict=True)), wanted)
+            yield cells.frame_of_rows(zip(*found, strict=True), wanted)
 
     def of_rollouts(self, source: Input, index: _Facts, columns: Sequence[str]) -> set[str]:
         fits: dict[str, list[bool]] = {name: [] for name in columns}
