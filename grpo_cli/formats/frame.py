@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import polars as pl
 
@@ -18,7 +18,7 @@ from grpo_cli.values.paths import Absent, absent, refuse_doubled
 FIRST = 4096  # rows that are cheap to compute, even of a lazy frame
 EXPLODE = "make a row of each item first (frame.explode), and name the column of the record with group="
 # The source of every frame: a name for messages.
-FRAME: Final[Input] = InMemory.of(b"", "frame")
+FRAME = InMemory.of(b"", "frame")
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,14 @@ import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from grpo_cli.errors import GateError, UnknownName, UsageError, Written
 
 if TYPE_CHECKING:
     import polars as pl
 
-_COMPARE: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
+_COMPARE = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
     ast.GtE: operator.ge, ast.Eq: operator.eq, ast.NotEq: operator.ne,
 }  # fmt: skip
@@ -170,7 +170,7 @@ _OF_DRAWS = "pass@K takes a number for K, as in 'pass@4 >= 0.5'"
 _QUOTED = r"""'[^']*'|"[^"]*"|`([^`]+)`"""
 _PATH = r"|\b([^\W\d]\w*(?:(?:\[\])?\.\w+)+)"
 NULL = "null"
-_WORDS: Final[Mapping[str, float | None]] = {NULL: None, "true": 1.0, "false": 0.0}
+_WORDS = {NULL: None, "true": 1.0, "false": 0.0}
 _INTEGERS = 1 << 127  # the first integer that polars' Int128 does not hold
 _ALLOWED = (
     ast.Compare, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Name, ast.Load,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable
 
 from grpo_cli.errors import UnknownName
 
@@ -18,7 +17,7 @@ _ONE_VALUE = "one value at a time: --rows \"COLUMN == 'VALUE'\""
 _SIZE = "--group COL where a column names the prompt, else --group-size N"
 
 # An option, or "" for the names of the options themselves; a name as `_plain` writes it; what it means here.
-MEANT: Final[Mapping[str, Mapping[str, str]]] = {
+MEANT = {
     "method": {
         "dapo": "DAPO has the advantage of grpo: --method grpo; its dynamic sampling is --zero-variance drop, its length penalty compute --overlong",
         **dict.fromkeys(("gspo", "gspotoken", "cispo", "gmpo", "sapo"), _RATIO),

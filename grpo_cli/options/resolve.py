@@ -23,7 +23,7 @@ from grpo_cli.options.table import BY_VALUE, EVERY, NO_ROLLOUTS, OF_PART, OPTION
 from grpo_cli.values.paths import items
 
 FORMULA = frozenset({"preset", "method", "expr", "param"})  # they are chosen together
-SINGLETON: Final[Mapping[str, Mapping[str, str]]] = {
+SINGLETON = {
     "unit": {"alone.baseline": "zero", "alone.sd": "one", "alone.result": "keep"},
     **{
         name: {"alone.baseline": "own", "alone.result": name}

@@ -109,11 +109,11 @@ class Option:
 
 
 # What most options are: a switch, a number, the name of a column, or what may be given several times.
-Switch: Final = partial(Option, type=bool)
-Whole: Final = partial(Option, type=int, metavar="N")
-Number: Final = partial(Option, type=float, metavar="X")
-Column: Final = partial(Option, metavar="COL")
-Several: Final = partial(Option, type=list[str])
+Switch = partial(Option, type=bool)
+Whole = partial(Option, type=int, metavar="N")
+Number = partial(Option, type=float, metavar="X")
+Column = partial(Option, metavar="COL")
+Several = partial(Option, type=list[str])
 
 
 def _of_panels(panels: Mapping[str, tuple[Option, ...]]) -> tuple[Option, ...]:

@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -190,7 +190,7 @@ def _text(parsed: Any) -> bytes:
     return json.dumps(parsed, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
-_DESCRIBING: Final[Mapping[str, Edit]] = {
+_DESCRIBING = {
     _ARROW: arrow_schema,
     "pandas": pandas,
     "huggingface": huggingface,
