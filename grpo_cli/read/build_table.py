@@ -17,7 +17,7 @@ from grpo_cli.engine.plan import OTHERS, Plan
 from grpo_cli.errors import DataError, GrpoError
 from grpo_cli.read.checks import CHECKS, CHECKS_OF_FILES, CHECKS_OF_PARTS, Check, check, one_part_each, only_singletons
 from grpo_cli.read.columns import Columns, read_columns
-from grpo_cli.read.group_keys import encode
+from grpo_cli.read.group_keys import Coded, encode
 from grpo_cli.read.groups import Groups, group, with_rollouts
 from grpo_cli.read.layout import Layout, layout
 from grpo_cli.read.narrow import Narrow
@@ -38,18 +38,21 @@ def read(
     warn: bool = True,
     over: OverTables = map,
     checks: Sequence[Check] = CHECKS,
+    known: tuple[pl.DataFrame, Coded] | None = None,
 ) -> Narrow:
     """Read what the plan needs and group the rows; without `warn`, suspicious groups are not looked for.
 
-    `over` reads each table.
+    `over` reads each table. `known` are the keys and the codes of another input, which may have the same rows.
     """
-    _, narrow = _grouped(read_columns(choose(layout, plan, warn=warn), over), checks)
+    _, narrow = _grouped(read_columns(choose(layout, plan, warn=warn), over), checks, known)
     return narrow
 
 
-def _grouped(columns: Columns, checks: Sequence[Check]) -> tuple[Groups, Narrow]:
+def _grouped(
+    columns: Columns, checks: Sequence[Check], known: tuple[pl.DataFrame, Coded] | None = None
+) -> tuple[Groups, Narrow]:
     """The groups of these rows, and the rows that know them."""
-    groups = with_rollouts(group(columns, columns.request.rule))
+    groups = with_rollouts(group(columns, columns.request.rule, known))
     return groups, Narrow.of(groups, check(groups, checks))
 
 

@@ -19,7 +19,7 @@ from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.read.columns import Columns
-from grpo_cli.read.group_keys import Coded, blocks, encode, sizes, usual, within
+from grpo_cli.read.group_keys import Coded, are_coded, blocks, encode, sizes, usual, within
 from grpo_cli.read.known_names import ROLLOUT_NUMBER
 from grpo_cli.read.prompt_check import Mixed, mixed_prompts
 from grpo_cli.read.request import Request, Rule
@@ -78,9 +78,10 @@ class Groups:
         return mixed_prompts(self.columns, coded, texts.prompts, texts.other_texts)
 
 
-def group(columns: Columns, rule: Rule) -> Groups:
-    """Group the rows by the rule."""
-    coded = columns.coded(rule.key)
+def group(columns: Columns, rule: Rule, known: tuple[pl.DataFrame, Coded] | None = None) -> Groups:
+    """Group the rows by the rule. `known` are the keys and the codes of another input, which may have the same rows."""
+    keys = pl.DataFrame({name: columns.values[name] for name in rule.key})
+    coded = known[1] if known is not None and are_coded(keys, *known) else columns.coded(rule.key)
     several = len(columns.tables) > 1 and not is_one_dataset(columns.tables)
     if rule.within == "file" or (rule.within != "input" and not rule.key and several):
         coded = within(coded, [columns.file])

@@ -257,7 +257,8 @@ def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, ...]:
     if not mine.width:
         return tuple(pl.zeros(len(side.table), dtype=pl.UInt32, eager=True) for side in (now, before))
     # Groups in the same order. A key that occurs again, in another file, block or draw, does not identify a group.
-    if mine.equals(theirs, null_equal=False) and mine.n_unique() == len(mine):
+    in_order = mine.equals(theirs, null_equal=False)
+    if now.groups is before.groups or (in_order and mine.n_unique() == len(mine)):
         return now.table["group"], before.table["group"]
     # Groups of other files or blocks may share a number.
     keyed = Keyed.of(mine.get_columns(), theirs.get_columns(), (now.typed, before.typed))

@@ -120,7 +120,8 @@ def _read(now: Inspection, others: Sequence[Table], other: Other, over: OverTabl
     binding = replace(other.binding, carried=dict.fromkeys(ids, "key"), singletons_meant=True)
     rewards = replace(other.plan.rewards, missing="exclude")
     plan = Plan(unit=other.plan.unit, rewards=rewards)
-    return read(layout(others, binding), plan, warn=False, over=over)
+    known = now.narrow.key, now.narrow.groups
+    return read(layout(others, binding), plan, warn=False, over=over, known=known)
 
 
 def _with_old(now: Inspection, rewards: Sequence[pl.Series], **more: pl.Series) -> Inspection:
