@@ -304,7 +304,7 @@ class Delimited(InCells):
             yield from ahead(read, blocks(source, handle, self.separator, header.size, self.block_size))
 
     def _compared_records(self, source: Input) -> Iterator[Record]:
-        """Every record with its cells, the header being row 0; blank lines and other widths have no cells."""
+        """Every record with its cells, the header being the first; blank lines and other widths have no cells."""
         names: list[str] = []
         row = -1
         for record, raw in self._records(source):
@@ -317,8 +317,9 @@ class Delimited(InCells):
                 for at, (name, (start, end)) in enumerate(zip(names, spans, strict=False))
             ]
             whole = raw and len(raw) == len(names)
+            place = f"row {row}" if row else "header"
             # A character for each byte, whatever its encoding.
-            yield Record(f"{source.name} row {row}", record.decode("latin-1"), tuple(cells) if whole else None)
+            yield Record(f"{source.name} {place}", record.decode("latin-1"), tuple(cells) if whole else None)
 
 
 class Csv(Delimited):

@@ -137,10 +137,10 @@ def test_every_change_of_the_columns_of_a_table_is_found(suffix: str) -> None:
     for changed, says in (
         (rows.with_columns(length + (pl.col("sample") == 6)), "row 7: length differs"),
         (rows.with_columns(length.cast(pl.Float64)), "length is Float64|row 1: length differs"),
-        (rows.with_columns(more=1), "the column more is new|row 0: more differs"),
+        (rows.with_columns(more=1), "the column more is new|header: more differs"),
         (pl.concat([rows[1:2], rows[:1], rows[2:]]), "row 1: sample differs"),
         (rows[:-1], "45 rows|row 46: a record that the other file does not have"),
-        (rows.drop("length"), "the column length is gone|row 0: length differs"),
+        (rows.drop("length"), "the column length is gone|header: length differs"),
     ):
         out = write(f"out.{suffix}", changed.to_dicts())
         with pytest.raises(DataError, match=says):
@@ -245,7 +245,7 @@ def test_every_change_of_a_text_is_found(change: str, suffix: str) -> None:
     assert changed != whole
     cell = {"csv": ",5", "tsv": "\t5"}.get(suffix, ',"more":5')
     out.write_text(changed.replace("MORE", cell))
-    with pytest.raises(DataError, match=rf"{suffix}( row |:)\d+: "):
+    with pytest.raises(DataError, match=rf"{suffix}( row | header|:)\d*: "):
         verify(out, source, ["advantage"])
 
 
