@@ -263,9 +263,11 @@ def _checked(options: Mapping[str, Any], known: Collection[str], keywords: Mappi
     """Options with values as the command line would give them; None counts as not given. `keywords` have names of their own."""
     spelled = {name: keyword for keyword, name in keywords.items()}
     allowed = [spelled.get(name, name) for name in known]
-    for name in options:
+    for name, value in options.items():
         if name not in allowed:
             raise unknown_option("option", name, allowed)
+        if isinstance(value, str) and not value:
+            raise UsageError(f"{name} is empty", "leave it out, or give it a value")
     options = {keywords.get(name, name): value for name, value in options.items()}
     before = options.get("before")
     runs = before if isinstance(before, (list, tuple)) else [before]

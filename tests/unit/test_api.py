@@ -399,6 +399,7 @@ def test_options_about_files_and_messages_are_refused_on_frames(name: str) -> No
     ("options", "message"),
     [
         ({"metod": "rloo"}, "no option named 'metod'; did you mean 'method'"),
+        ({"group": ""}, "group is empty"),
         ({"epsilon": "small"}, "epsilon cannot be 'small'"),
         ({"clip": 5}, "is not two bounds"),
         ({"param": "k"}, "param='k' sets nothing; write param k=VALUE"),
