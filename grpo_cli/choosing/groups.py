@@ -189,8 +189,9 @@ def select_rows(
     dropped += facts.of_foreign(narrow)
     sizes = {}
     for name, mask in outputs.items():
-        in_groups = np.bincount(codes[mask])
-        sizes[name] = Beside(int((in_groups > 0).sum()), int(in_groups.sum()))
+        has_some = np.zeros(len(groups), bool)
+        has_some[codes[mask]] = True
+        sizes[name] = Beside(int(has_some.sum()), int(mask.sum()))
     kept = sizes.pop("")
     rows = pl.Series(outputs[""])
     every = sum(narrow.lengths)
@@ -223,8 +224,7 @@ def select_rows(
         outputs=(),
         seconds=0.0,
     )
-    numbers = np.arange(len(codes)) if narrow.rows is None else narrow.rows
-    return {name: numbers[mask] for name, mask in outputs.items()}, said
+    return {name: narrow.places_of(np.flatnonzero(mask)) for name, mask in outputs.items()}, said
 
 
 def lengths_of(inspection: Inspection, rows: Index, text: str) -> Vector:
