@@ -108,15 +108,16 @@ def _without_repeats(lines: pl.DataFrame) -> tuple[Index | None, pl.DataFrame]:
 
 
 def _words(lines: pl.DataFrame) -> Words | None:
-    """A word for each line, equal only for equal lines, if a line is one or two small whole numbers; else None."""
+    """A word for each line, equal only for equal lines, if a line is two small whole numbers; else None."""
     words = np.zeros(len(lines), np.uint64)
     for column in lines:
-        if lines.width > 2 or not column.dtype.is_integer() or column.null_count():  # noqa: PLR2004 - each has 31 bits
+        if lines.width != 2 or not column.dtype.is_integer() or column.null_count():  # noqa: PLR2004 - each has 31 bits
             return None
         ends: list[Any] = [column.min() or 0, column.max() or 0]
         if min(ends) < 0 or max(ends) > _HALF_WORD:
             return None
-        words = (words << np.uint64(31)) | column.cast(pl.UInt64).to_numpy()
+        words <<= np.uint64(31)
+        words |= column.cast(pl.UInt64).to_numpy()
     return words
 
 
