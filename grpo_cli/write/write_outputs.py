@@ -25,7 +25,7 @@ from grpo_cli.formats.convert import convert
 from grpo_cli.formats.interface import Format, Index, Weaving
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.tables import FILE, FileTable
-from grpo_cli.values.cells import JSON_TEXT, bare_texts
+from grpo_cli.values.cells import JSON_TEXT, bare_texts, canonical
 from grpo_cli.values.token_lists import Tokens, portions, with_lists
 from grpo_cli.write.outputs import Output, Target, added, metadata
 
@@ -141,11 +141,12 @@ def write(
             weaving = Weaving(added=part, take=take, replace=output.replace, metadata=entries)
             yield Writing(table, target, scanned.index, weaving, at)
 
-    return [*writer(output, targets, writings()), *merged_keys(narrow, tables, targets)]
+    notes = writer(output, targets, writings())
+    return notes if output.only else [*notes, *merged_keys(narrow, tables, targets)]
 
 
 def merged_keys(narrow: Narrow, tables: Sequence[FileTable], targets: Sequence[Target]) -> list[str]:
-    """Warnings of keys of a file that a conversion writes as one text: `1` and `"1"` become one group for whoever reads it."""
+    """Warnings of keys of a file that a conversion may write as one text: `1` and `"1"` become one group for whoever reads it."""
     warnings = []
     for column in narrow.key:
         if column.dtype != JSON_TEXT:  # all keys have one type
@@ -154,10 +155,16 @@ def merged_keys(narrow: Narrow, tables: Sequence[FileTable], targets: Sequence[T
             rows, _ = narrow.rows_of(at)
             keys = column.gather(narrow.table["group"].gather(rows)).unique()
             texts = bare_texts(keys)
-            twice = texts.filter(texts.is_duplicated())
-            if len(twice) and not target.format.same_as(table.format):
-                both = f'{target.name}: {column.name} {twice[0]} and "{twice[0]}" are one text there, and would be one group'
-                warnings.append(f"{both}; the format of the input keeps them apart")
+            # 1.0 and "1.0": how a number is written differs between formats.
+            numbers = texts.cast(pl.Float64, strict=False).cast(pl.String)
+            same = pl.select(pl.coalesce(numbers, texts)).to_series()
+            is_text = canonical(keys).str.starts_with('"')
+            both = texts.filter(~is_text & same.is_in(same.filter(is_text).to_list()))
+            if len(both) and not target.format.same_as(table.format):
+                merged = (
+                    f"{target.name}: {column.name} is text there, and {both[0]} may be one group with the same text"
+                )
+                warnings.append(f"{merged}; the format of the input keeps them apart")
     return warnings
 
 
