@@ -256,7 +256,7 @@ def cause_of_log(log: Log, tried: Sequence[Candidate], parts: Codes) -> Cause | 
 
 
 def _plain(tried: Sequence[Candidate], log: Log) -> list[tuple[Candidate, Vector]]:
-    """Each formula that reads only the rewards of the group, the simplest first, and its advantages."""
+    """Each formula that reads only the shaped rewards of the group, the simplest first, and its advantages."""
     of_groups = [one for one in tried if not one.plan.uses_batch]
     starts = starts_of([one for one in of_groups if log.may_be_near(one.plan)], log)
     log.formulas.compute(plan for start in starts for plan in start.parts_of_rules)
@@ -360,7 +360,9 @@ def _cut(log: Log, tried: Sequence[Candidate]) -> Cause | None:
     every = Log.of(table.with_columns(batch=pl.lit(0, pl.UInt32)), np.zeros(len(table)))
     more = np.arange(n + 1) - high[:, None]  # how many of the missing rows have the higher reward
     is_possible = (more >= 0) & (more <= n - kept[:, None])
-    for one, values in _plain([one for one in tried if one.plan.estimator.order_free], every):
+    # The missing rows have no length and no KL.
+    of_rewards = [one for one in tried if one.plan.estimator.order_free and not one.plan.needs]
+    for one, values in _plain(of_rewards, every):
         away = np.abs(_of_both(whole, values, of_whole) - seen[:, None])
         same = (away <= allowed) | ~is_seen[:, None]
         fits = is_possible & same.all(axis=2)

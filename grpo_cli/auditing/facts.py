@@ -140,7 +140,7 @@ def facts_of(result: Result, column: str, said: Said) -> Audited:
     narrow = result.narrow
     result, explained = _explained(result)
     best = result.fits[0]
-    cause = None if best.explains_all else _cause_of_log(result)
+    cause = None if best.explains_all else _cause_of_log(result, said)
     judged = Judged.of(best.candidate, result.log)
     if cause is not None:
         explained = [cause]
@@ -163,10 +163,12 @@ def facts_of(result: Result, column: str, said: Said) -> Audited:
     )
 
 
-def _cause_of_log(result: Result) -> Cause | None:
+def _cause_of_log(result: Result, said: Said) -> Cause | None:
     narrow = result.narrow
     parts = encode([narrow.file, *narrow.carried.values()]).codes.to_numpy()
-    return cause_of_log(result.log, [one for one in result.tried if not one.plan.needs], parts)
+    # With --overlong every formula reads the length, and with --kl-coef the KL.
+    read_by_all = {need for op in said.shape for need in op.needs}
+    return cause_of_log(result.log, [one for one in result.tried if {*one.plan.needs} <= read_by_all], parts)
 
 
 def _match(result: Result, judged: Judged) -> Match:

@@ -472,6 +472,34 @@ def test_a_reward_that_is_shaped_by_a_column_needs_it() -> None:
     assert "name the column with --kl-column" in done.err
 
 
+SHAPED_BY_COLUMNS = [
+    "--overlong 40:5:1",
+    "--kl-coef 0.1 --kl-column kl",
+    "--kl-coef 0.1 --kl-from policy,reference --kl-estimator k1 --kl-reduce sum",
+    "--set shape.length.output=0.3",
+    "--set shape.truncated.factor=0.5 --truncated-column cut",
+]
+
+
+@pytest.mark.parametrize("flags", SHAPED_BY_COLUMNS)
+def test_an_audit_of_rewards_that_a_column_shapes_says_that_no_formula_comes_close(flags: str) -> None:
+    """Every formula that is tried reads the column, so none of them reads rewards alone."""
+    logged = np.random.default_rng(5).normal(size=(40, 8))
+    each = np.arange(320)
+    lists = {"policy": [[-0.5, -0.1 * (k % 7)] for k in each], "reference": [[-0.4, -0.2]] * 320}
+    frame = rows(GROUPS, logged, length=30 + each % 20, kl=each % 3, cut=each % 5 == 0, **lists)
+    assert "no match no formula comes close" in said(frame, f"{flags} --group prompt_id")
+
+
+def test_shifted_advantages_of_rewards_that_the_length_shapes_are_the_headline() -> None:
+    length = 30 + 7 * np.arange(320) % 20
+    penalized = GROUPS - np.maximum(0, (length.reshape(40, 8) - 35) / 5)
+    moved = np.roll(standard(penalized).ravel(), 1).reshape(40, 8)
+    frame = rows(GROUPS, moved, length=length)
+    text = said(frame, "--overlong 40:5:1 --group prompt_id")
+    assert "no match shifted by 1 row: every row has the advantage that trl-grpo gives 1 row further up" in text
+
+
 @pytest.mark.parametrize("factor", some([0.37, 2.4], 2))
 def test_a_value_for_each_reward_is_no_factor_of_a_batch(factor: float) -> None:
     """Two values with a mean of 0 are on a line through the mean of the batch for any formula."""
