@@ -19,6 +19,7 @@ from grpo_cli.engine.presets import Preset, differences, preset, presets
 from grpo_cli.errors import UnknownName, UsageError, near_names
 from grpo_cli.options.given import Given
 from grpo_cli.options.meant import meant
+from grpo_cli.options.needs import Asked, without_effect
 from grpo_cli.options.table import BY_VALUE, EVERY, NO_ROLLOUTS, OF_PART, OPTIONS
 from grpo_cli.values.paths import items
 
@@ -138,7 +139,7 @@ def parts_of(given: Given) -> dict[str, Given]:
     unused = {}
     for value, part in parts.items():
         with suppress(UsageError):  # raised again when its plan is made
-            unused[value] = {*_without_effect(part)}
+            unused[value] = {row.option for row in without_effect(_asked(part))}
     for value, names in unused.items():
         for name in names - {*plans[value]}:
             if any(name not in others for others in unused.values()):
@@ -394,37 +395,15 @@ _TRANSLATED: Final[Mapping[str, Callable[[Any], Mapping[str, Any]]]] = {
 
 def refuse_without_effect(given: Given, *names: str) -> None:
     """Refuse options that have no effect here, or those of them with these names."""
-    for name, error in _without_effect(given).items():
-        if not names or name in names:
-            raise error
+    asked = _asked(given)
+    for row in without_effect(asked):
+        if not names or row.option in names:
+            raise row.refusal(asked)
 
 
-def _without_effect(given: Given) -> dict[str, UsageError]:
-    """The options that have no effect here, each with its error."""
-    plan = _plan(given)
-    found = dict[str, UsageError]()
-    for name in ("epsilon", "ddof", "std_of"):
-        if name in given and plan.divisor.level == "none" and OPTIONS[name].sets in plan.unread:
-            has_scale = len(plan.estimator.scales) > 1
-            cure = "add --scale group or --scale batch" if has_scale else f"{plan.method} has no divisor"
-            if any(param.name == name for param in plan.estimator.params):
-                cure = f"{plan.method} has its own: --param {name}="
-            found[name] = UsageError(f"{OPTIONS[name].flag} has no effect with scale none", cure)
-    whitens = any(op.name == "whiten" for op in _plan(given, left_out="post.whiten.inside").post)
-    useless = OPTIONS["std_threshold"].sets in plan.unread
-    unused = (
-        ("whiten_epsilon", not whitens, "has no effect without whitening", "add --whiten sample"),
-        ("partial", "group_size" not in given, "has no effect without --group-size", "add --group-size N"),
-        ("std_threshold", useless, "says which groups --zero-variance drop or null skips", "add one of them"),
-        *((name, "kl_from" not in given, "has no effect without --kl-from", "add --kl-from POLICY,REFERENCE") for name in ("kl_estimator", "kl_reduce")),
-        ("kl_from", "kl" not in plan.needs, "has no effect without --kl-coef", "add --kl-coef X"),
-        ("mask", not {"kl_from", "per_token", "token_logprobs", "to"} & {*given}, "has no effect alone", "add --per-token, --kl-from or --token-logprobs"),
-        ("component_missing", len(given.reward) == 1, "has no effect with a single reward", "name them with --reward"),
-    )  # fmt: skip
-    for name, is_so, why, cure in unused:
-        if is_so and name in given:
-            found[name] = UsageError(f"{EVERY[name].flag} {why}", cure)
-    return found
+def _asked(given: Given) -> Asked:
+    """The options with the plan that they make."""
+    return Asked(given, _plan(given), lambda field: _plan(given, left_out=field))
 
 
 def refuse_beside(name: str, given: Given, *others: str) -> None:
