@@ -337,14 +337,14 @@ def audit(
     grpo_cli.audit(frame, preset="trl-grpo")["match"]
 
     """
-    from grpo_cli.runs import audit as runs
+    from grpo_cli.guests.audit import run as audits
 
     given = _checked(options, ON_FRAMES)
-    job = runs.Job.of(given, column=column)
+    job = audits.Job.of(given, column=column)
     if plan is not None:
         job = replace(job, said=job.said._replace(claim=plan))
     tables, _ = opened(frame, job.binding)
-    found = runs.audited(job, tables)
+    found = audits.audited(job, tables)
     refuse_changed(tables)
     return document(found)
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
+from importlib import import_module
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -164,6 +165,12 @@ class Registry(Mapping[str, Row], Generic[Row]):
             broken.__cause__ = error
             return broken
         return row
+
+
+def named(text: str) -> Any:
+    """What MODULE:OBJECT names; the module is loaded."""
+    module, _, name = text.partition(":")
+    return getattr(import_module(module), name)
 
 
 def strict(cls: type[T], what: str, entry: Mapping[str, Any]) -> T:

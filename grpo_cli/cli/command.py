@@ -49,7 +49,7 @@ class Line(NamedTuple):
         if typed and not quiet:
             print("reading rows from the terminal: end with Ctrl-D, or pipe them in", file=sys.stderr)
         with _warnings_said(quiet=quiet), beside(given):
-            if self.command.shown_by:
+            if self.command.job:
                 from grpo_cli.cli.output import run
 
                 run(self.command, given)

@@ -19,21 +19,21 @@ def compute(given: Given) -> None:
     job = Job.of(given)
     refuse_engine(given)
     if given.stream:
-        show(given, _streamed(job), "summary.render", aside=True)
+        show(given, _streamed(job), "grpo_cli.render.summary:render", aside=True)
         return
     try:
         with progress(given) as phase, workers(given) as tasks:
             done = run(job, phase, tasks)
     except GateError as error:
         if error.facts is not None:
-            show(given, error.facts, "summary.render", aside=True)
+            show(given, error.facts, "grpo_cli.render.summary:render", aside=True)
         raise
     if done.facts is None:
         return
     if job.dry_run and not given.json:
         _explain(given, done.facts, done.parts)
     else:
-        show(given, done.facts, "summary.render")
+        show(given, done.facts, "grpo_cli.render.summary:render")
 
 
 def _explain(given: Given, facts: Facts | FactsOfParts, parts: Sequence[Computed]) -> None:

@@ -74,13 +74,13 @@ def _shown(given: Given) -> Inspected:
         sys.stdout.write(view.WRITERS[kind](frame))
     elif given.json:
         group = None if key is None else show_group(found, key)
-        show(given, replace(found.facts, show=group), "inspect.render")
+        show(given, replace(found.facts, show=group), "grpo_cli.render.inspect:render")
     elif key is not None:
         from grpo_cli.render import inspect as view
 
         view.render_group(show_group(found, key, view.ROWS), screen(given))
     else:
-        show(given, found.facts, "inspect.render", browse=_browse(given), asked=given)
+        show(given, found.facts, "grpo_cli.render.inspect:render", browse=_browse(given), asked=given)
     return found.facts
 
 
@@ -126,7 +126,7 @@ def _against(given: Given) -> None:
 
         sys.stdout.write(WRITERS[kind](view.table(table)))
     else:
-        show(given, table, "runs.render")
+        show(given, table, "grpo_cli.render.runs:render")
     if gate is not None:
         gate.check(dict, gates(table))
 
@@ -146,5 +146,5 @@ def _rescored(given: Given, *, whole: bool) -> Inspected | None:
 
         print(markdown(said), end="")
     else:
-        show(given, said, "rescored.render")
+        show(given, said, "grpo_cli.render.rescored:render")
     return found.described

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from grpo_cli.cli.terminal import has_colours
-from grpo_cli.errors import GrpoError
+from grpo_cli.errors import GateError, GrpoError
 from grpo_cli.options.given import Given
 from grpo_cli.options.table import Command
-from grpo_cli.plugins import Registry
+from grpo_cli.plugins import Registry, named
 from grpo_cli.stats.document import plain_data
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ Facts = Any  # a frozen dataclass
 def show(given: Given, facts: Facts, view: str, *, aside: bool = False, **more: Any) -> None:
     """Print the facts to standard output, or to standard error if data went there, and write the file of --summary.
 
-    `view` is MODULE.FUNCTION of the room `render`: it loads rich, which a quiet run and JSON do not need. `aside` says that data
-    went to standard output although the facts do not list it.
+    `view` is MODULE:FUNCTION: it loads rich, which a quiet run and JSON do not need. `aside` says that data went to standard output
+    although the facts do not list it.
     """
     if given.config is not None:
         facts = replace(facts, config=given.config)
@@ -39,17 +39,22 @@ def show(given: Given, facts: Facts, view: str, *, aside: bool = False, **more: 
     if given.json:
         print(as_json(facts), file=stream)
     elif not given.quiet:
-        module, _, function = view.partition(".")
-        render = getattr(import_module(f"grpo_cli.render.{module}"), function)
-        render(facts, screen(given, stream), **more)
+        named(view)(facts, screen(given, stream), **more)
 
 
 def run(command: Command, given: Given) -> None:
-    """Run the job of a command that `runs` has a module for, and show its facts."""
-    steps = import_module(f"grpo_cli.runs.{command.name}")
-    job = steps.Job.of(given)
-    with progress(given) as phase:
-        facts = steps.run(job, phase)
+    """Run the job of a command and show what it found; where nothing was to be written, also if a gate refuses it."""
+    from grpo_cli.cli.engine import workers
+
+    job = named(command.job).of(given)
+    steps = import_module(command.job.partition(":")[0])
+    try:
+        with progress(given) as phase, workers(given) as tasks:
+            facts = steps.run(job, phase, *([tasks] if "engine" in command.options else []))
+    except GateError as error:
+        if error.written is None:
+            show(given, error.facts, command.shown_by)
+        raise
     show(given, facts, command.shown_by)
 
 

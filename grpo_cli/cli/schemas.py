@@ -23,4 +23,4 @@ def schemas(given: Given) -> None:
         raise UnknownName.among("schema or file", name, known())
     from grpo_cli.read.recognise import explained
 
-    show(given, explained(name), "schemas.matched")
+    show(given, explained(name), "grpo_cli.render.schemas:matched")

@@ -453,7 +453,8 @@ class Command:
     argument: Option | None = _INPUTS
     common: tuple[str, ...] = ()
     more: str = ""
-    shown_by: str = ""  # MODULE.FUNCTION of the room `render`
+    job: str = ""  # MODULE:CLASS, made of options by `CLASS.of`; the module's `run` performs it
+    shown_by: str = ""  # MODULE:FUNCTION, prints what was found on a console
 
     @property
     def takes(self) -> dict[str, Option]:
@@ -543,7 +544,8 @@ _COMMANDS = (
             "where", "limit", "per_group", "pick", "most", "most_by", "top_p", *_GROUPED, *_REWARDED, "output", "force",
             "json", "quiet",
         ),
-        shown_by="written.select",
+        job="grpo_cli.runs.select:Job",
+        shown_by="grpo_cli.render.written:select",
         example="grpo-adv select rewards.jsonl --where '0.1 <= mean <= 0.9' -o alive.jsonl",
     ),
     Command(
@@ -557,7 +559,8 @@ _COMMANDS = (
             "to", "prompt", "response", "messages", "where", "limit", "per_group", "best", "min_reward", "pairs", "min_margin", "weight",
             "pool", "method", "group", "group_within", "reward", "output", "force", "json",
         ),
-        shown_by="written.export",
+        job="grpo_cli.runs.export:Job",
+        shown_by="grpo_cli.render.written:export",
         example="grpo-adv export rewards.jsonl --to sft -o sft.jsonl",
         more="--method, --scale and the other plan options set the advantages of --to weights and --to tokens.",
     ),
@@ -568,6 +571,8 @@ _COMMANDS = (
         common=(
             "preset", "method", "scale", *_GROUPED, "batch_by", *_REWARDED, "reward_clip", "column", "fail_on", "json", "quiet",
         ),
+        job="grpo_cli.guests.audit.run:Job",
+        shown_by="grpo_cli.guests.audit.text:render",
         example="grpo-adv audit completions.parquet --column advantage",
         more="Give a --preset (or --method and its options) to check that claim; --reward-clip and other shaping options apply to every formula tried.",
     ),
@@ -582,7 +587,8 @@ _COMMANDS = (
             "compared_presets", "contenders", "write", "scale", *_GROUPED, "batch_by", *_REWARDED, "output", "force", "in_place", "json",
             "quiet",
         ),
-        shown_by="compare.render",
+        job="grpo_cli.runs.compare:Job",
+        shown_by="grpo_cli.render.compare:render",
         example="grpo-adv compare rewards.jsonl --preset trl-grpo --preset verl-grpo",
         more="Other options apply to all plans; append options to a name to set them for one plan: --method grpo,scale=batch.",
     ),
@@ -624,7 +630,8 @@ _COMMANDS = (
             ADDED, "schema", "output", "force", "in_place", "replace", "max_line", "config", "no_config", "fail_on", "json",
             "summary", *_SHOWN,
         ),
-        shown_by="written.add",
+        job="grpo_cli.runs.add:Job",
+        shown_by="grpo_cli.render.written:add",
         example="grpo-adv add rewards.jsonl --from judge.parquet --on rollout_id",
     ),
     Command(

@@ -23,8 +23,9 @@ import pytest
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
+from grpo_cli.guests.audit import run as audit
 from grpo_cli.read.tables import Binding
-from grpo_cli.runs import audit, compute_files, on_ray, ray_cluster
+from grpo_cli.runs import compute_files, on_ray, ray_cluster
 from tests.support import ray_runs
 from tests.support.command import process
 from tests.support.jobs import job

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.candidates import Said, candidates
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip
 from grpo_cli.engine.score import score
 from grpo_cli.formats.frame import FRAME, FrameReader
+from grpo_cli.guests.audit.candidates import Said, candidates
+from grpo_cli.guests.audit.run import Job, audited
 from grpo_cli.read.tables import Binding, Table
-from grpo_cli.runs.audit import Job, audited
 from grpo_cli.stats.document import document
 
 if TYPE_CHECKING:

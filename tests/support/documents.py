@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from grpo_cli import errors
-from grpo_cli.auditing import audit
 from grpo_cli.browse.keys import KEYS
 from grpo_cli.engine import plan_parts
 from grpo_cli.engine.estimators import expression
@@ -35,6 +34,7 @@ from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import presets as known_presets
 from grpo_cli.formats.registry import FORMATS
+from grpo_cli.guests.audit import groupings
 from grpo_cli.options.table import COMMANDS, EVERY, OF_PART, Option
 from grpo_cli.render import plan_text
 from grpo_cli.render.methods import as_dict as method_facts
@@ -339,7 +339,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "commands": commands, "options": options, "arguments": arguments, "exits": exits, "plan fields": plan_fields, "group weights": group_weights,
     "methods": methods, "method details": method_details, "presets": presets, "schemas": schemas, "layouts": layouts,
     "readings": reading_outcomes, "audit verdicts": audit_verdicts,
-    "formats": formats, "gates": lambda: names(GATES), "inspect gates": lambda: names(inspection.GATES), "audit gates": lambda: names(audit.GATES), "export gates": lambda: names(export.GATES), "add gates": lambda: names(add.GATES),
+    "formats": formats, "gates": lambda: names(GATES), "inspect gates": lambda: names(inspection.GATES), "audit gates": lambda: names(groupings.GATES), "export gates": lambda: names(export.GATES), "add gates": lambda: names(add.GATES),
     "part options": lambda: names(EVERY[name].flag for name in OF_PART),
     "formula functions": lambda: names(expression.FUNCTIONS), "formula names": formula_names,
     "documents": documents, "rooms": rooms, "browse keys": browse_keys,

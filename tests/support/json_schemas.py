@@ -12,10 +12,10 @@ from inspect import getsource
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from grpo_cli.auditing.facts import Audited
 from grpo_cli.choosing.groups import Selected
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
+from grpo_cli.guests.audit.facts import Audited
 from grpo_cli.read.recognise import SchemaMatch
 from grpo_cli.runs.add import Added
 from grpo_cli.runs.compute_files import Facts, FactsOfParts

@@ -18,7 +18,8 @@ import pytest
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import GrpoError
-from grpo_cli.runs import audit, compute_files, inspect, on_ray
+from grpo_cli.guests.audit import run as audit
+from grpo_cli.runs import compute_files, inspect, on_ray
 from grpo_cli.runs.compute_files import Job
 from grpo_cli.runs.on_ray import OnRay
 from grpo_cli.runs.progress import HERE

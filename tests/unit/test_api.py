@@ -247,7 +247,7 @@ def test_a_file_that_changes_while_it_is_read_stops_the_call(
         return found
 
     monkeypatch.setattr("grpo_cli.read.build_table.group", changing)
-    monkeypatch.setattr("grpo_cli.auditing.audit.group", changing, raising=False)
+    monkeypatch.setattr("grpo_cli.guests.audit.groupings.group", changing, raising=False)
     with pytest.raises(InputChanged):
         call(path)
 

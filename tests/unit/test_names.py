@@ -24,11 +24,11 @@ MODULES = [
 # What has no name of a file in it, for a reader has looked: facts, roles and positions, types, expressions, functions of the same name.
 KNOWN = {
     "api.py": {"select(rows)", "select(names)", "drop(left_out)", "col(pl.String)"},
-    "auditing/audit.py": {"drop(LEFT_OUT)"},
+    "guests/audit/groupings.py": {"drop(LEFT_OUT)"},
     "stats/compare.py": {"select(reward)"},
-    "auditing/float32.py": {"select((name for name in table.columns if not name.startswith('reward.')))"},
-    "auditing/solve.py": {"col(names)", "select(names)", "select(*names)"},  # rewards by position
-    "auditing/trial.py": {
+    "guests/audit/float32.py": {"select((name for name in table.columns if not name.startswith('reward.')))"},
+    "guests/audit/solve.py": {"col(names)", "select(names)", "select(*names)"},  # rewards by position
+    "guests/audit/trial.py": {
         "col([name for name in self.table.columns if name.startswith('reward.') or name in plan.needs])",
         "select(*read)",  # rewards by position, and roles
     },

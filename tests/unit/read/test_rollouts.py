@@ -19,9 +19,9 @@ import grpo_cli
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import DataError, UsageError
+from grpo_cli.guests.audit.run import Job as Audit
+from grpo_cli.guests.audit.run import run as audit
 from grpo_cli.read.tables import Binding
-from grpo_cli.runs.audit import Job as Audit
-from grpo_cli.runs.audit import run as audit
 from grpo_cli.runs.compare import Contender
 from grpo_cli.runs.compare import Job as Compare
 from grpo_cli.runs.compare import run as compare

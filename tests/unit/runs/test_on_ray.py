@@ -13,9 +13,10 @@ from grpo_cli.cli.command import Line, read
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.errors import InputChanged, UsageError
 from grpo_cli.formats.interface import Scanned
+from grpo_cli.guests.audit import run as audit
 from grpo_cli.read import columns
 from grpo_cli.read.tables import Binding
-from grpo_cli.runs import audit, compute_files, on_ray
+from grpo_cli.runs import compute_files, on_ray
 from tests.support import ray_runs
 from tests.support.drawn import paired, some
 from tests.support.jobs import compute, job

@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from grpo_cli.cli.command import Line, read
+from grpo_cli.guests.audit import run as audit
 from grpo_cli.options.config import with_config
 from grpo_cli.render import progress
 from grpo_cli.render.progress import phases
-from grpo_cli.runs import audit, compute_files, export, select
+from grpo_cli.runs import compute_files, export, select
 
 RUNS: Any = {"compute": compute_files, "select": select, "export": export, "audit": audit}
 # How many pieces are written at least: texts of exports are taken 8 MB at a time.

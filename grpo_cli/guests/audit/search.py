@@ -8,9 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.candidates import Candidate, Said, candidates, plainness
-from grpo_cli.auditing.float32 import noisy_groups
-from grpo_cli.auditing.solve import (
+from grpo_cli.engine.group_stats import Mask
+from grpo_cli.engine.moments import Vector
+from grpo_cli.engine.plan import Plan
+from grpo_cli.guests.audit.candidates import Candidate, Said, candidates, plainness
+from grpo_cli.guests.audit.float32 import noisy_groups
+from grpo_cli.guests.audit.solve import (
     Ruled,
     Start,
     clipped,
@@ -20,10 +23,7 @@ from grpo_cli.auditing.solve import (
     with_known_constants,
     with_solved_constants,
 )
-from grpo_cli.auditing.trial import FAR, FLOAT32_ERROR, MANTISSAS, ROUNDING, Fit, Judged, Log, Tolerance
-from grpo_cli.engine.group_stats import Mask
-from grpo_cli.engine.moments import Vector
-from grpo_cli.engine.plan import Plan
+from grpo_cli.guests.audit.trial import FAR, FLOAT32_ERROR, MANTISSAS, ROUNDING, Fit, Judged, Log, Tolerance
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.schemas.table import schemas
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from tests.unit.auditing.test_solve import centred, log_of
+from tests.unit.guests.audit.test_solve import centred, log_of
 
 RNG = np.random.default_rng(7)
 RATES = RNG.uniform(0.2, 0.8, (48, 1))

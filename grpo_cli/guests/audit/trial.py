@@ -10,13 +10,13 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.candidates import Candidate
-from grpo_cli.auditing.formulas import Formulas
 from grpo_cli.engine.extra_columns import APART
 from grpo_cli.engine.group_stats import AnyCodes, Mask, group_extremes, group_means
 from grpo_cli.engine.moments import Codes, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import advantages
+from grpo_cli.guests.audit.candidates import Candidate
+from grpo_cli.guests.audit.formulas import Formulas
 from grpo_cli.read.narrow import Narrow
 
 SAMPLE = 4_096  # rows that formulas are solved on: all, or those of some groups

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.audit import GATES, audit, gates
-from grpo_cli.auditing.candidates import Said
-from grpo_cli.auditing.facts import Audited
-from grpo_cli.auditing.trial import FLOAT32_ERROR
 from grpo_cli.errors import DataError, UnknownName
+from grpo_cli.guests.audit.candidates import Said
+from grpo_cli.guests.audit.facts import Audited
+from grpo_cli.guests.audit.groupings import GATES, audit, gates
+from grpo_cli.guests.audit.trial import FLOAT32_ERROR
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import claim_of, refuse_without_effect, shape_of, weights_of

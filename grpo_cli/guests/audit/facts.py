@@ -12,15 +12,15 @@ from typing import Any, Final, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.candidates import EPSILONS, Candidate, Said, plain_method, untried
-from grpo_cli.auditing.causes import Cause, cause_of_log, causes, counted_per_fragment, noise_cause
-from grpo_cli.auditing.formulas import Formulas, formula_key
-from grpo_cli.auditing.solve import starts_of
-from grpo_cli.auditing.trial import FAR, Evidence, Fit, Intervals, Judged, Log, Precision, equal
 from grpo_cli.engine import presets
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip, Divisor
+from grpo_cli.guests.audit.candidates import EPSILONS, Candidate, Said, plain_method, untried
+from grpo_cli.guests.audit.causes import Cause, cause_of_log, causes, counted_per_fragment, noise_cause
+from grpo_cli.guests.audit.formulas import Formulas, formula_key
+from grpo_cli.guests.audit.solve import starts_of
+from grpo_cli.guests.audit.trial import FAR, Evidence, Fit, Intervals, Judged, Log, Precision, equal
 from grpo_cli.read.columns import Columns
 from grpo_cli.read.group_keys import encode
 from grpo_cli.read.narrow import Narrow

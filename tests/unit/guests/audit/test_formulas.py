@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from grpo_cli.auditing.candidates import Candidate, Said, candidates
-from grpo_cli.auditing.formulas import Formulas
-from grpo_cli.auditing.solve import starts_of
-from grpo_cli.auditing.trial import Log
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import kept_advantages, score
+from grpo_cli.guests.audit.candidates import Candidate, Said, candidates
+from grpo_cli.guests.audit.formulas import Formulas
+from grpo_cli.guests.audit.solve import starts_of
+from grpo_cli.guests.audit.trial import Log
 from tests.support.drawn import some
 
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.candidates import Said
-from grpo_cli.auditing.facts import Audited, Result, facts_of
-from grpo_cli.auditing.search import search
-from grpo_cli.auditing.trial import FAR
 from grpo_cli.engine.extra_columns import LEFT_OUT, MASKED
 from grpo_cli.engine.moments import Vector
 from grpo_cli.errors import DataError
+from grpo_cli.guests.audit.candidates import Said
+from grpo_cli.guests.audit.facts import Audited, Result, facts_of
+from grpo_cli.guests.audit.search import search
+from grpo_cli.guests.audit.trial import FAR
 from grpo_cli.read.checks import CHECKS, check, lone_rollouts, rows_counted, unequal_siblings
 from grpo_cli.read.columns import Columns
 from grpo_cli.read.groups import counted, group, with_rollouts

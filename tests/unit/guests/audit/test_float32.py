@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from grpo_cli.auditing.float32 import constant_groups, noise_of
 from grpo_cli.engine.plan_parts import Divisor
+from grpo_cli.guests.audit.float32 import constant_groups, noise_of
 
 TINY = Divisor(level="group", ddof=1, epsilon=1e-8)
 

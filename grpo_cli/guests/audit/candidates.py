@@ -8,11 +8,11 @@ from functools import cache
 from itertools import product
 from typing import Any, Final, NamedTuple
 
-from grpo_cli.auditing.formulas import formula_key
 from grpo_cli.engine.estimators.registry import ESTIMATORS, Estimator
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Level, Rewards, ShapeOp
 from grpo_cli.engine.presets import presets
+from grpo_cli.guests.audit.formulas import formula_key
 
 EPSILONS = (1e-6, 0.0, 1e-9, 1e-8, 1e-5, 1e-4)
 DDOFS = (1, 0)

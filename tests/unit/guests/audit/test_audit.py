@@ -19,7 +19,7 @@ import grpo_cli
 from grpo_cli.engine.plan_parts import Alone, Rewards
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import DataError, UnknownName
-from grpo_cli.runs.audit import Job, run
+from grpo_cli.guests.audit.run import Job, run
 from tests.support.command import adv
 from tests.support.drawn import is_nightly, some
 from tests.support.goldens import cases, commands, table

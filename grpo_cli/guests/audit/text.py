@@ -6,9 +6,9 @@ from typing import Any
 
 from rich.console import Console
 
-from grpo_cli.auditing.facts import Audited, Claim, Differences
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.presets import presets
+from grpo_cli.guests.audit.facts import Audited, Claim, Differences
 from grpo_cli.render import plan_text
 from grpo_cli.render.text import Sheet, clean, count, exact, file_list, listing, number
 from grpo_cli.values.key_text import cut

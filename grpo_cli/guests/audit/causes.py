@@ -13,15 +13,15 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.candidates import Candidate, plain_method, plainness
-from grpo_cli.auditing.float32 import constant_groups, noise_of
-from grpo_cli.auditing.solve import INSIDE, starts_of
-from grpo_cli.auditing.trial import SAMPLE, SPARE_EQUATIONS, Judged, Log, equal, slopes
 from grpo_cli.engine.group_stats import AnyCodes, Mask, Matrix, group_extremes, group_means
 from grpo_cli.engine.moments import Codes, Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip
 from grpo_cli.engine.score import advantages
+from grpo_cli.guests.audit.candidates import Candidate, plain_method, plainness
+from grpo_cli.guests.audit.float32 import constant_groups, noise_of
+from grpo_cli.guests.audit.solve import INSIDE, starts_of
+from grpo_cli.guests.audit.trial import SAMPLE, SPARE_EQUATIONS, Judged, Log, equal, slopes
 from grpo_cli.read.group_keys import blocks, encode
 
 SPIKE = 2.0**-10  # relative float32 error of the std of equal rewards, computed as sqrt(E[r^2] - E[r]^2)

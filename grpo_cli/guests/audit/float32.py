@@ -13,12 +13,12 @@ from itertools import islice, product
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.trial import Log, slopes
 from grpo_cli.engine.group_stats import Mask, group_extremes, group_means
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Divisor, Whiten
 from grpo_cli.engine.score import advantages, weights
+from grpo_cli.guests.audit.trial import Log, slopes
 
 ULPS = 4  # the largest error of a float32 mean, in last bits
 BITS = 24  # bits of a float32 mantissa: a sum that needs no more is exact

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.auditing.solve import shortest
-from grpo_cli.auditing.trial import Intervals, Log
+from grpo_cli.guests.audit.solve import shortest
+from grpo_cli.guests.audit.trial import Intervals, Log
 from tests.support.drawn import some
 
 SIZE = 8

@@ -16,12 +16,12 @@ from typing import Any, Final, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.candidates import DDOFS, EPSILONS, Candidate, plain_method
-from grpo_cli.auditing.trial import FAR, LARGE, ROUNDING, SPARE_EQUATIONS, Fit, Intervals, Judged, Log
 from grpo_cli.engine.group_stats import Mask, finite_means, group_extremes
 from grpo_cli.engine.moments import NEAREST, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip, Divisor, NanToZero, Weight, Whiten
+from grpo_cli.guests.audit.candidates import DDOFS, EPSILONS, Candidate, plain_method
+from grpo_cli.guests.audit.trial import FAR, LARGE, ROUNDING, SPARE_EQUATIONS, Fit, Intervals, Judged, Log
 
 ALONG = 0.05  # a weighted sum explains the values if the smallest singular value is this share of the next
 NEARLY = 0.01  # error of the logarithm of a group weight, as long as the epsilon is not known
