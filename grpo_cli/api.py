@@ -21,7 +21,7 @@ from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 import numpy as np
 import polars as pl
@@ -37,6 +37,7 @@ from grpo_cli.options.keywords import (
     AuditKeywords,
     ComputeKeywords,
     ExportKeywords,
+    ExportTo,
     InspectKeywords,
     SelectKeywords,
 )
@@ -585,9 +586,7 @@ def _taken(frame: Any, tables: Sequence[Table], rows: Any) -> Any:
 
 
 @_explained_in_keywords
-def export(
-    frame: Any, to: Literal["sft", "pairs", "weights", "prompts", "tokens"], **options: Unpack[ExportKeywords]
-) -> Selection[pl.DataFrame]:
+def export(frame: Any, to: ExportTo, **options: Unpack[ExportKeywords]) -> Selection[pl.DataFrame]:
     """The records of the next training job as a polars frame.
 
     Parameters

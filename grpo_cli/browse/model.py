@@ -19,8 +19,9 @@ from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.options.conditions import Filter
+from grpo_cli.options.export_kinds import EXPORT_KINDS
 from grpo_cli.options.given import Given
-from grpo_cli.options.table import COMMANDS, EVERY, command_line
+from grpo_cli.options.table import COMMANDS, command_line
 from grpo_cli.read.tables import FileTable
 from grpo_cli.runs.group_rows import describe_rows, rows_of_groups
 from grpo_cli.runs.inspect import Job, scored
@@ -33,8 +34,7 @@ from grpo_cli.stats.verdicts import label_of_equal
 NEW_FILE = "NEW_FILE"  # the name of an output in a command that is only shown
 # What the groups that are shown can be written as.
 KINDS = {"select": "the rows as they are in their files"} | {
-    f"export --to {kind}": about
-    for kind, about in (part.split(": ") for part in EVERY["to"].help.removesuffix(".").split(". "))
+    f"export --to {kind.name}": kind.help for kind in EXPORT_KINDS.values()
 }
 ORDER = "order"  # groups keep the order of the file
 # What groups can be sorted by, and what it means.

@@ -1,4 +1,4 @@
-"""The kinds of export: pure functions from rows with groups, rewards and advantages to records, and the table of all kinds.
+"""The kinds of export: pure functions from rows with groups, rewards and advantages to records.
 
 They get hashes instead of texts: equal hashes are equal texts, and 0 is a missing text.
 """
@@ -6,7 +6,7 @@ They get hashes instead of texts: equal hashes are equal texts, and 0 is a missi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -27,14 +27,13 @@ from grpo_cli.stats.inspection import Inspection, score_groups
 
 BETA = 1.0  # the temperature in exp(A / beta), unless --beta says otherwise
 MAX_WEIGHT = 20.0  # the largest exp(A / beta), unless --max-weight says otherwise
-_TEXTS = ("prompt", "response", "messages")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """The options of the export; None if not given."""
 
-    to: str  # the kind of export, a key of `KINDS`
+    to: str  # the kind of export, a name in `EXPORT_KINDS`
     choice: Choice = field(default_factory=lambda: Choice(per_group=1))  # which groups; the kind chooses rows
     prompt: str | None = None  # the column of the prompt; None: from the schema, else found by name
     response: str | None = None  # the column of the response; None: from the schema, else found by name
@@ -70,19 +69,9 @@ class Wanted:
     mask: str | None = None  # the column with a number for each token: tokens with 0 or -100 do not count
     # tokens: the column with the prompt tokens or their number, for the zeros that come first
     prompt_tokens: str | None = None
+    length: str | None = None  # tokens: the column with the number of response tokens, which come last
 
     def __post_init__(self) -> None:
-        draws = any(name.startswith("pass_at_") for name in self.choice.names)
-        own = {name for kind in KINDS.values() for name in kind.takes}
-        if draws or self.pick == "shortest":
-            own.remove("solved_at")
-        for name in sorted(own - {*KINDS[self.to].takes}):
-            if getattr(self, name) is not None:
-                kinds = [kind.name for kind in KINDS.values() if name in kind.takes]
-                cure = f"it is for --to {' and '.join(kinds)}"
-                if name == "solved_at":
-                    cure += ", pass@K in --where and --pick shortest"
-                raise UsageError(f"--{name.replace('_', '-')} does not apply to --to {self.to}", cure)
         refuse_below(self, max_pairs=1)
         for name in ("beta", "max_weight", "ratio_cap"):
             value = getattr(self, name)
@@ -161,17 +150,6 @@ class Records:
         """Some of the records."""
         rows = {name: places[kept] for name, places in self.rows.items()}
         return replace(self, rows=rows, columns=self.columns.filter(pl.Series(kept)))
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of export: its description, its own options, and the function that makes its records."""
-
-    name: str  # as --to takes it
-    records: Callable[[Rollouts, Wanted], Records]  # makes the records from the rows that may be chosen
-    help: str  # what its records are, in one line
-    takes: tuple[str, ...]  # the fields of `Wanted` that apply to it; one that no kind takes applies to all
-    all_rows: bool = False  # use all rows of a rollout; otherwise only the row with its reward
 
 
 # --- sft -------------------------------------------------------------------------------------------------------
@@ -382,21 +360,23 @@ def _below_highest(values: Vector, rollouts: Rollouts) -> Vector:
 def of_prompts(inspection: Inspection, prompts: Hashes, wanted: Wanted) -> Inspection:
     """The inspection with the groups to export, whose facts conditions use.
 
-    `prompts` has the hash of each group's prompt; with `pool`, the groups of one prompt are merged.
+    `prompts` has the hash of each group's prompt; with `pool`, the groups of one prompt are merged. `.prompt` of a group says
+    whether it has one.
     """
     if wanted.pool:
-        inspection = _pooled(inspection, prompts, wanted.choice.where)
+        inspection, prompts = _pooled(inspection, prompts, wanted.choice.where)
     rates = solve_rates(inspection.groups)
     if wanted.solved_at is not None:
         rows = inspection.raw.rows
         codes, rewards = finite_rows(rows["group"].to_numpy(), rows[".reward"])
         solved = solved_counts(codes, rewards, wanted.solved_at, len(inspection.groups))
         rates = (pl.Series(solved) / inspection.groups["scored"]).fill_nan(None)
-    return replace(inspection, groups=inspection.groups.with_columns(rates.alias("solve_rate")))
+    there = pl.Series(".prompt", prompts != 0)
+    return replace(inspection, groups=inspection.groups.with_columns(rates.alias("solve_rate"), there))
 
 
-def _pooled(inspection: Inspection, prompts: Hashes, where: Filter | None) -> Inspection:
-    """The inspection with the groups of each prompt merged into one."""
+def _pooled(inspection: Inspection, prompts: Hashes, where: Filter | None) -> tuple[Inspection, Hashes]:
+    """The inspection with the groups of each prompt merged into one, and the prompts of these."""
     narrow = inspection.narrow
     of_groups = encode([pl.Series(prompts)])
     of_prompts = []
@@ -414,7 +394,8 @@ def _pooled(inspection: Inspection, prompts: Hashes, where: Filter | None) -> In
         groups=Coded(codes, narrow.groups.first.gather(of_groups.first)),
         key=key[of_prompts or key.columns],
     )
-    return score_groups(whole, inspection.scored.plan, inspection.columns)
+    pooled = score_groups(whole, inspection.scored.plan, inspection.columns)
+    return pooled, prompts[of_groups.first.to_numpy()]
 
 
 def prompts(rollouts: Rollouts, wanted: Wanted) -> Records:
@@ -457,28 +438,3 @@ def tokens(rollouts: Rollouts, _: Wanted) -> Records:
     rollouts = rollouts.keep(np.isfinite(rollouts.advantages), "no finite advantage")
     columns = {"reward": rollouts.rewards, "advantage": rollouts.advantages}
     return Records(rows={"tokens": rollouts.rows}, columns=pl.DataFrame(columns), left_out=rollouts.left_out)
-
-
-_KINDS = (
-    Kind(
-        "sft", sft, takes=(*_TEXTS, "pick", "per_group", "min_reward", "keep_duplicates"),
-        help="the best rows of each group, with their reward",
-    ),
-    Kind(
-        "pairs", pairs, takes=(*_TEXTS, "pairs", "min_margin", "max_pairs"),
-        help="preference pairs: a better and a worse response of one group, with rewards and margin",
-    ),
-    Kind(
-        "weights", weights, all_rows=True, takes=(*_TEXTS, "weight", "beta", "max_weight", "ratio_cap", "token_logprobs", "old_token_logprobs", "mask"),
-        help="every row whose weight is above 0, with reward, advantage and weight",
-    ),
-    Kind(
-        "prompts", prompts, takes=("prompt", "messages", "pool", "pass_at", "solved_at"),
-        help="one row per prompt: n, solve_rate, mean, std, best, worst, difficulty, pass@k",
-    ),
-    Kind(
-        "tokens", tokens, all_rows=True, takes=("tokens", "mask", "prompt_tokens"),
-        help="every row with its advantage on each token, as a list",
-    ),
-)  # fmt: skip
-KINDS = {kind.name: kind for kind in _KINDS}

@@ -12,10 +12,11 @@ from typing import Any
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import DataError, UsageError, reason
 from grpo_cli.files.kept import note
+from grpo_cli.options.export_kinds import EXPORT_KINDS
 from grpo_cli.options.given import Given
 from grpo_cli.options.meant import unknown_option
 from grpo_cli.options.resolve import FORMULA, normalized, refuse_twice, settings
-from grpo_cli.options.table import BY_VALUE, EVERY, OPTIONS, OUTPUT, PAIRS, PROMPTS, SFT, TOKENS, WEIGHTS, Option
+from grpo_cli.options.table import BY_VALUE, EVERY, OF_KINDS, OPTIONS, OUTPUT, TOKENS, Option
 from grpo_cli.schemas.table import schemas
 
 LARGEST_CONFIG = 1 << 20  # a file of more bytes is refused
@@ -146,15 +147,14 @@ def _for_command(config: Given, given: Given, takes: Mapping[str, Option]) -> Gi
     LISTS alone are for `compute --per-token`: they would stop a command that takes them with others.
     """
     own = config.among(takes)
-    idle = set()
     if "write" in takes and "write" not in {*given, *config}:
-        idle.add(OUTPUT)
+        own = own.among([name for name in own if takes[name].panel != OUTPUT])
     to = given.to or own.to
+    of_kind = EXPORT_KINDS[to].takes if to else ()
     if to:
-        idle |= {SFT, PAIRS, WEIGHTS, PROMPTS} - {f"For --to {to}"}
-    own = own.among([name for name in own if takes[name].panel not in idle])
-    beside = to in {None, "weights"} and {"old_token_logprobs", "kl_from"} & {*own, *given}
-    unread = () if "per_token" in takes or to == "tokens" or beside else LISTS
+        own = own.among([name for name in own if takes[name].panel not in OF_KINDS or name in of_kind])
+    beside = (not to or "token_logprobs" in of_kind) and {"old_token_logprobs", "kl_from"} & {*own, *given}
+    unread = () if "per_token" in takes or "tokens" in of_kind or beside else LISTS
     return own.without(unread)
 
 

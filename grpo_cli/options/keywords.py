@@ -14,6 +14,7 @@ Number = float | None
 Text = str | None
 Numbers = str | float | Sequence[float | None] | None  # "0:1" or (0, 1)
 Several = str | Sequence[str] | Mapping[str, Any] | None
+ExportTo = Literal["sft", "pairs", "weights", "prompts", "tokens"]
 
 
 class SharedKeywords(TypedDict, total=False):

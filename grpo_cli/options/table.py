@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any, Final, Literal, get_args, get_origin
 
 from grpo_cli.engine.extra_columns import ROLES
+from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES
 from grpo_cli.options.given import Given
 
 INPUT = "Input"
@@ -42,6 +43,7 @@ PAIRS = "For --to pairs"
 WEIGHTS = "For --to weights"
 PROMPTS = "For --to prompts"
 TOKENS = "Tokens and log-probs"
+OF_KINDS = (SFT, PAIRS, WEIGHTS, PROMPTS)
 # The panels whose options make a plan.
 PLAN = (REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST)
 
@@ -319,8 +321,8 @@ _MORE = _of_panels({
                brief="Add a column for each plan to the file"),
     ),
     EXPORT: (
-        Option("to", "sft: the best rows of each group. pairs: preference pairs (DPO). weights: rows with a weight. prompts: one row per prompt. tokens: the advantage of every token.",
-               type=Literal["sft", "pairs", "weights", "prompts", "tokens"], required=True, brief="What to export (required)"),
+        Option("to", " ".join(f"{kind.name}: {kind.help}." for kind in EXPORT_KINDS.values()),
+               type=Literal[tuple(EXPORT_KINDS)], required=True, brief="What to export (required)"),
         Column("prompt", "Column with the prompt, text or messages; dots reach into nested fields. Default: from the schema or by name, and reported.",
                brief="Column with the prompt (default: found)"),
         Column("response", "Column with the response, text or messages. Default: as for --prompt.",
@@ -550,7 +552,7 @@ _COMMANDS = (
     ),
     Command(
         "export",
-        "Export training data: best rows (SFT), preference pairs (DPO), weighted rows, prompts, tokens.",
+        f"Export training data: {', '.join(kind.brief for kind in EXPORT_KINDS.values())}.",
         options=_options(
             EXPORT, SFT, "per_group", PAIRS, WEIGHTS, PROMPTS, TOKENS, "where", "pass_at", "before", "limit", "control", "holdout", "holdout_seed", "seed", "output", "force", SHAPE, *_ADVANTAGE,
             *_READ, "fail_on", "json", "summary", *_SHOWN, without=("teacher_logprobs", "token_entropy"),
@@ -562,7 +564,7 @@ _COMMANDS = (
         job="grpo_cli.runs.export:Job",
         shown_by="grpo_cli.render.written:export",
         example="grpo-adv export rewards.jsonl --to sft -o sft.jsonl",
-        more="--method, --scale and the other plan options set the advantages of --to weights and --to tokens.",
+        more=f"--method, --scale and the other plan options set the advantages of {' and '.join(f'--to {kind}' for kind in WITH_ADVANTAGES)}.",
     ),
     Command(
         "audit",

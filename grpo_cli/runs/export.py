@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,40 +12,33 @@ from typing import Any, ClassVar, Final, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.choosing.exports import KINDS, Records, Rollouts, Scale, Wanted, of_prompts
-from grpo_cli.choosing.groups import choose_groups, lengths_of
+from grpo_cli.choosing.exports import Records, Scale, Wanted
+from grpo_cli.choosing.groups import choose_groups
 from grpo_cli.engine.group_stats import Mask
-from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import DataError, UsageError, Written
-from grpo_cli.formats.interface import InRecords
+from grpo_cli.errors import UsageError, Written
 from grpo_cli.options.conditions import Filter
+from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES, ExportKind, kinds_that_take
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import plan_of
-from grpo_cli.options.table import DIVISOR, METHOD, OPTIONS, POST, SHAPE, SKIPPED
+from grpo_cli.options.table import DIVISOR, EVERY, METHOD, OPTIONS, POST, SHAPE, SKIPPED
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.tables import FileTable, refuse_changed
-from grpo_cli.read.texts import TextColumns, TextStore, refuse_same_column, text_columns, text_hashes
-from grpo_cli.read.token_numbers import TokenPart, reduced
+from grpo_cli.read.tables import Binding, refuse_changed
 from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, draws_of, made, output_of, refuse_idle_seed
+from grpo_cli.runs.export_kinds import STEPS
 from grpo_cli.runs.inspect import other_runs, scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.runs.select import choice_of
 from grpo_cli.stats.document import ABSENT, Absent
 from grpo_cli.stats.facts import Dropped, Number, of_foreign, read_as
-from grpo_cli.stats.inspection import Inspection, View
+from grpo_cli.stats.inspection import View
 from grpo_cli.write.outputs import Output, choose_beside, choose_target, refuse_summary
-from grpo_cli.write.records import before_response, conversations, divided, in_one_form, write_records
-from grpo_cli.write.token_lists import TokenColumns, has_tokens, token_advantages
+from grpo_cli.write.records import write_records
 from grpo_cli.write.write_outputs import Phase, one_of_several, sink
 
-TextsOrTokens = TextColumns | TokenColumns
 VERSION: Final = 1
-WEIGH = ("weights", "tokens")  # the kinds with advantages
 ARITHMETIC = (SHAPE, METHOD, DIVISOR, SKIPPED, POST)  # options of advantages alone
 GATES = ("records", "rows", "groups")  # what --fail-on may name
-PIECE_BYTES = 8 << 20  # bytes of texts that are read at once
-PIECE_ROWS = 4096  # rows whose records are made at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,22 +54,16 @@ class Job(OnFiles):
     def of(cls, given: Given, **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
         plan = plan_of(given)
-        to = given.to
         plan.refuse_distill("an export")
-        if to == "weights" and "mask" in given and not {"ratio_cap", "kl_from"} & {*given}:
-            raise UsageError("--mask has no effect on --to weights alone", "add --ratio-cap or --kl-from")
-        idle = [name for name in given if name in OPTIONS and OPTIONS[name].panel in ARITHMETIC]
-        idle = [name for name in idle if name not in {"preset", "presets", "set"}]  # they may say which rows count
-        if idle and to not in WEIGH and "config" not in given:  # a file of options serves several commands
-            wrong = f"{OPTIONS[idle[0]].flag} does not apply to --to {to}"
-            raise UsageError(wrong, "it is for --to weights and tokens")
+        _refuse_idle(given, EXPORT_KINDS[str(given.to)])
         refuse_idle_seed(given)
+        binding = binding_of(given)
         return made(
             cls,
             given,
-            wanted=wanted_of(given),
+            wanted=wanted_of(given, plan, binding),
             plan=plan,
-            binding=binding_of(given),
+            binding=binding,
             output=output_of(given),
             gate=condition_of(given, "fail_on", GATES),
             **more,
@@ -124,20 +110,48 @@ class Exported:
     config: str | None = None  # the file of options that was read; absent if none was
 
 
-def wanted_of(given: Given) -> Wanted:
+def _refuse_idle(given: Given, kind: ExportKind) -> None:
+    """Refuse options of other kinds, and options of advantages where a kind has none."""
+    if kind.name == "weights" and "mask" in given and not {"ratio_cap", "kl_from"} & {*given}:
+        raise UsageError("--mask has no effect on --to weights alone", "add --ratio-cap or --kl-from")
+    idle = [name for name in given if name in OPTIONS and OPTIONS[name].panel in ARITHMETIC]
+    idle = [name for name in idle if name not in {"preset", "presets", "set"}]  # they may say which rows count
+    if idle and not kind.has_advantages and "config" not in given:  # a file of options serves several commands
+        raise _of_other_kinds(idle[0], kind, WITH_ADVANTAGES)
+    condition = condition_of(given, "where")
+    draws = condition is not None and any(name.startswith("pass_at_") for name in condition.names)
+    for name in given:
+        kinds = kinds_that_take(name)
+        if not kinds or name in kind.takes:
+            continue
+        if name != "solved_at":
+            raise _of_other_kinds(name, kind, kinds)
+        if not draws and given.best != "shortest":
+            raise _of_other_kinds(name, kind, kinds, also=", pass@K in --where and --pick shortest")
+
+
+def _of_other_kinds(name: str, kind: ExportKind, kinds: Sequence[str], also: str = "") -> UsageError:
+    wrong = f"{EVERY[name].flag} does not apply to --to {kind.name}"
+    return UsageError(wrong, f"it is for --to {' and '.join(kinds)}{also}")
+
+
+def wanted_of(given: Given, plan: Plan, binding: Binding) -> Wanted:
     """What is exported."""
     choice = choice_of(given, per_group=1 if given.per_group is None else given.per_group)
-    return made(Wanted, given, choice=choice, pick=given.best, pass_at=draws_of(given))
+    length = binding.roles.get("length")
+    if length == "equal" or ("mask" in given and "length" in plan.needs):
+        length = None  # the plan reads it, and it does not count tokens
+    return made(Wanted, given, choice=choice, pick=given.best, pass_at=draws_of(given), length=length)
 
 
 def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
     """Write the records; return the facts, which say how many rows were left out, and why."""
     started = time.perf_counter()
-    wanted, kind = job.wanted, KINDS[job.wanted.to]
+    wanted, steps = job.wanted, STEPS[job.wanted.to]
     where = wanted.choice.where
     phase("reading")
     tables, skipped = job.opened()
-    columns = _columns(tables, job)
+    columns = steps.columns(tables, wanted)
     targets = [choose_target(job.output)]
     targets += choose_beside(targets, wanted.choice.beside, job.output)
     refuse_summary(job.output, targets)
@@ -146,29 +160,16 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
     view = View(named=() if where is None else where.names)
     inspection = scored(tables, job.binding, job.plan, view, over=watching)
     grouped = len(inspection.groups)
-    without_prompt = None
-    if isinstance(columns, TextColumns) and wanted.to == "prompts":
-        phase("comparing texts")
-        first, column = inspection.narrow.groups.first.cast(pl.Int64).to_numpy(), columns.prompt or columns.messages
-        prompts = text_hashes(inspection.narrow, first, [column])[column]
-        without_prompt = first[prompts == 0]
-        inspection = of_prompts(inspection, prompts, wanted)
+    phase("comparing texts")
+    inspection = steps.prepared(inspection, columns, wanted)
     narrow = inspection.narrow
     outputs, dropped = choose_groups(inspection, wanted.choice, other_runs(job, job.plan))
-    groups = np.logical_or.reduce([*outputs.values()])
-    phase("comparing texts")
-    rollouts = _rollouts(inspection, columns, groups, without_prompt, all_rows=kind.all_rows)
-    if wanted.pick == "shortest" and isinstance(columns, TextColumns):
-        text = columns.response or columns.messages
-        rollouts = replace(rollouts, lengths=lengths_of(inspection, rollouts.rows, text))
-    records = kind.records(rollouts, wanted)
-    if wanted.ratio_cap is not None:
-        records = _times_ratio(records, narrow, wanted, wanted.ratio_cap)
-    codes = narrow.table["group"].to_numpy()[next(iter(records.rows.values()))]
-    parts = {name: records.at(mask[codes]) for name, mask in outputs.items()}
+    rollouts = steps.rollouts(inspection, columns, np.logical_or.reduce([*outputs.values()]))
+    records = steps.records(rollouts, inspection, columns, wanted)
+    parts = _of_outputs(records, narrow, outputs)
     beside = {name: len(part.columns) for name, part in parts.items()}
     height = beside.pop("")
-    names, rows = _names(columns, records.rows), sum(narrow.lengths)
+    names, rows = steps.names(columns), sum(narrow.lengths)
     if job.gate is not None:
         counts = {"records": height, "rows": rows, "groups": grouped}
         job.gate.check(lambda _: counts, counts, Written())
@@ -177,7 +178,7 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
     refuse_changed(tables)
     for at, (target, part) in enumerate(zip(targets, parts.values(), strict=True)):
         with one_of_several(at, len(targets)), sink(target, force=job.output.force) as handle:
-            pieces = _counted(_pieces(narrow, columns, names, part), len(records.columns), watching)
+            pieces = _counted(steps.texts(narrow, columns, part), len(records.columns), watching)
             write_records(pieces, names, part.columns, handle, target.format)
             refuse_changed(tables)
     left_out = [Dropped(reason=reason, rows=rows) for reason, rows in records.left_out if rows]
@@ -193,8 +194,8 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
         rows=rows,
         groups=grouped,
         **read_as(narrow),
-        texts=columns.words if isinstance(columns, TextColumns) else ", ".join(columns.names),
-        plan=inspection.scored.plan if wanted.to in WEIGH else None,
+        texts=columns.words,
+        plan=inspection.scored.plan if EXPORT_KINDS[wanted.to].has_advantages else None,
         records=height,
         beside=beside,
         columns=[*names, *records.columns.columns],
@@ -214,150 +215,11 @@ def records(job: Job) -> tuple[list[pl.DataFrame], Exported]:
         return [pl.read_parquet(name) for name in facts.outputs], facts
 
 
-def _columns(tables: Sequence[FileTable], job: Job) -> TextsOrTokens:
-    """The columns of the texts, or of the tokens."""
-    wanted = job.wanted
-    prefix = tables[0].prefix
-    # Names inside the objects that are rows; users may give full paths, as for the reward.
-    named = {part: name.removeprefix(prefix) for part, name in vars(wanted).items() if isinstance(name, str)}
-    if wanted.to != "tokens":
-        texts = text_columns(tables, made(TextColumns, named), prompt_only=wanted.to == "prompts")
-        refuse_same_column(texts)
-        return texts
-    length = job.binding.roles.get("length", "")
-    if length == "equal" or (wanted.mask and "length" in job.plan.needs):
-        length = ""  # the plan reads it, and it does not count tokens
-    columns = made(TokenColumns, named, length=length.removeprefix(prefix))
-    columns.check(tables)
-    return columns
-
-
-def _rollouts(
-    inspection: Inspection,
-    columns: TextsOrTokens,
-    groups: Mask,
-    without_prompt: Index | None,
-    *,
-    all_rows: bool,
-) -> Rollouts:
-    """The rows of these groups that have what the kind reads.
-
-    If a rollout of several rows counts once, this is its row with the reward; with `all_rows` all of them, with its reward.
-    For an export of prompts, `without_prompt` has the first rows of the groups that have none.
-    """
-    narrow = inspection.narrow
-    missing = f"no {' or '.join(columns.names)}"
-    codes = narrow.table["group"].to_numpy().astype(np.int64)
-    kept = inspection.scored.rows[".kept"].to_numpy()
-    rows = np.flatnonzero(groups[codes] & kept)
-    reward = of_rollout = inspection.raw.rows[".reward"]
-    if inspection.raw.plan.unit.take != "each":
-        highest = inspection.raw.rows.select(pl.col(".reward").max().over("rollout"))
-        of_rollout = highest.to_series()
-    # For tokens: others have no masked rows.
-    advantages = np.where(narrow.masked, 0.0, inspection.scored.rows[".advantage"])
-    nothing = np.zeros(len(rows), np.uint64)
-    found = Rollouts(
-        rows=rows,
-        codes=codes[rows],
-        rewards=(of_rollout if all_rows else reward).to_numpy()[rows],
-        advantages=advantages[rows],
-        prompts=nothing,
-        responses=nothing,
-        groups=inspection.groups,
-    )
-    if without_prompt is not None:
-        lost = np.isin(narrow.groups.first.to_numpy(), without_prompt)
-        return found.keep(~lost[found.codes], f"no {columns.names[0]}")
-    if not all_rows:
-        counts = (reward.is_not_null() | of_rollout.is_null()).to_numpy()
-        found = found.keep(counts[found.rows], "not the row that represents its rollout")
-    found = found.keep(~narrow.left_out.to_numpy()[found.rows], "left out of their groups")
-    found = found.keep(np.isfinite(found.rewards), "no finite reward")
-    if isinstance(columns, TokenColumns):
-        return found.keep(has_tokens(narrow, found.rows, columns), missing)
-    found = found.keep(~narrow.masked.to_numpy()[found.rows], "masked")
-    hashes = text_hashes(narrow, found.rows, columns.names)
-    column = columns.response or columns.messages
-    prompts = hashes.get(columns.prompt, found.prompts)
-    found = replace(found, prompts=prompts, responses=hashes[column])
-    _refuse_text_of_record(found, narrow, column)
-    return found.keep(np.logical_and.reduce([*hashes.values()]), missing)
-
-
-def _refuse_text_of_record(rollouts: Rollouts, narrow: Narrow, column: str) -> None:
-    """A record with several rewards and one text, such as a flat chat of Atropos: nobody knows which reward the text has."""
-    rows = pl.DataFrame({"group": rollouts.codes, "text": rollouts.responses, "reward": rollouts.rewards})
-    distinct = rows.group_by("group").n_unique().filter(pl.col("reward") > 1)
-    if not len(distinct) or (distinct["text"] > 1).any():
-        return
-    for table, scanned in zip(narrow.tables, narrow.scans, strict=True):
-        known = table.format
-        if isinstance(known, InRecords) and not known.of_rollouts(table.source, scanned.index, [column]):
-            wrong = f"{column} has one text for all rollouts of a record, and their rewards differ"
-            cure = "name the column with a text for each rollout: --response NAME or --messages NAME"
-            raise DataError(wrong, cure, place=table.name)
-
-
-# --- texts of records ------------------------------------------------------------------------------------------
-
-
-def _names(columns: TextsOrTokens, rows: Mapping[str, Index]) -> list[str]:
-    """The text columns of a record."""
-    if isinstance(columns, TokenColumns):
-        return [*columns.names, "advantages"]
-    if "response" in rows:
-        return ["messages"] if columns.messages else ["prompt", "completion"]
-    return ["prompt", *(name for name in rows if name != "prompt")]
-
-
-def _pieces(narrow: Narrow, columns: TextsOrTokens, names: Sequence[str], records: Records) -> Iterator[pl.DataFrame]:
-    """The JSON texts of the records, in frames of some records each."""
-    if isinstance(columns, TextColumns) and "chosen" in records.rows:
-        yield from _pairs(narrow, columns, records.rows["chosen"], records.rows["rejected"])
-        return
-    ((kind, rows),) = records.rows.items()
-    done = 0
-    for frame in narrow.texts_at(rows, columns.names):
-        some = slice(done, done + len(frame))
-        done = some.stop
-        place = _places(narrow, rows[some])
-        if isinstance(columns, TokenColumns):
-            yield from token_advantages(frame, records.columns["advantage"][some], columns, place)
-            continue
-        texts = frame.rename(dict(zip(columns.names, names, strict=True)))
-        if columns.messages:
-            form = before_response if kind == "prompt" else conversations
-            yield pl.DataFrame([form(texts[names[0]], place)])
-        else:
-            yield in_one_form(texts)
-
-
-def _times_ratio(records: Records, narrow: Narrow, wanted: Wanted, cap: float) -> Records:
-    """The records with their weights times the ratio: the mean of min(exp(new - old), cap) over the tokens of the row."""
-    new = str(wanted.token_logprobs)
-    old = str(wanted.old_token_logprobs)
-    rows = records.rows["response"]
-
-    def means(part: TokenPart) -> pl.DataFrame:
-        log_ratio = part.values[new] - part.values[old]
-        ratio = np.exp(np.minimum(log_ratio, math.log(cap)))
-        tokens = np.where(part.sizes, part.sizes, np.nan)
-        return pl.DataFrame({"row": part.rows, "ratio": part.sums(ratio) / tokens})
-
-    def joined(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
-        none = pl.DataFrame(schema={"row": pl.Int64, "ratio": pl.Float64})
-        return pl.concat([none, *parts])
-
-    found = reduced(means, joined, narrow, rows, [new, old], wanted.mask or "")
-    of_rows = np.full(len(narrow.table), np.nan)
-    of_rows[found["row"]] = found["ratio"]
-    ratios = of_rows[rows]
-    there = np.isfinite(ratios)
-    with_ratio = records.columns.with_columns(ratio=ratios)
-    columns = with_ratio.with_columns(pl.col("weight") * pl.col("ratio"))
-    left_out = (*records.left_out, ("no log-probs", int((~there).sum())))
-    return replace(records, rows={"response": rows[there]}, columns=columns.filter(there), left_out=left_out)
+def _of_outputs(records: Records, narrow: Narrow, outputs: Mapping[str, Mask]) -> dict[str, Records]:
+    """The records of each output, by the groups that go there."""
+    first = next(iter(records.rows.values()))
+    codes = narrow.table["group"].to_numpy()[first]
+    return {name: records.at(mask[codes]) for name, mask in outputs.items()}
 
 
 def _counted(pieces: Iterator[pl.DataFrame], records: int, watching: Watching) -> Iterator[pl.DataFrame]:
@@ -367,33 +229,3 @@ def _counted(pieces: Iterator[pl.DataFrame], records: int, watching: Watching) -
         yield piece
         done += len(piece)
         watching.wrote(done / records)
-
-
-def _places(narrow: Narrow, rows: Index) -> Callable[[int], str]:
-    """The place (file and row) of each of these rows, for errors."""
-    return lambda at: narrow.place(int(rows[at]))
-
-
-def _pairs(narrow: Narrow, columns: TextColumns, chosen: Index, rejected: Index) -> Iterator[pl.DataFrame]:
-    """The texts of pairs, whose rows may be anywhere in the files, so the texts are first copied to a store on disk."""
-    with TextStore(narrow, np.union1d(chosen, rejected), columns.names) as store:
-        ends = np.cumsum(store.size(chosen) + store.size(rejected))
-        start = 0
-        while start < len(chosen):
-            base = ends[start - 1] if start else 0
-            fits = int(np.searchsorted(ends, base + PIECE_BYTES, side="right"))
-            end = max(start + 1, fits)
-            some = slice(start, min(end, start + PIECE_ROWS))
-            start = some.stop
-            better = store.take(chosen[some])
-            worse = store.take(rejected[some])
-            if columns.messages:
-                pairs = better[columns.messages], worse[columns.messages]
-                yield divided(*pairs, _places(narrow, chosen[some]), _places(narrow, rejected[some]))
-            else:
-                texts = {
-                    "prompt": better[columns.prompt],
-                    "chosen": better[columns.response],
-                    "rejected": worse[columns.response],
-                }
-                yield in_one_form(pl.DataFrame(texts))

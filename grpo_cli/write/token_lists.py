@@ -48,6 +48,11 @@ class TokenColumns:
         return [name for name in (self.prompt_tokens, self.tokens, self.mask, self.length) if name]
 
     @property
+    def words(self) -> str:
+        """The columns as the summary names them."""
+        return ", ".join(self.names)
+
+    @property
     def logprobs(self) -> list[str]:
         """The columns of the log-probabilities."""
         return [name for name in (self.token_logprobs, self.teacher_logprobs) if name]

@@ -35,6 +35,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import presets as known_presets
 from grpo_cli.formats.registry import FORMATS
 from grpo_cli.guests.audit import groupings
+from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES
 from grpo_cli.options.table import COMMANDS, EVERY, OF_PART, Option
 from grpo_cli.render import plan_text
 from grpo_cli.render.methods import as_dict as method_facts
@@ -323,6 +324,13 @@ def rooms() -> str:
     return table("room | what it is for | imports from", rows)
 
 
+def export_kinds() -> str:
+    """What a record of each kind is, and which kinds take options of advantages."""
+    rows = ([code(kind.name), kind.record, kind.columns] for kind in EXPORT_KINDS.values())
+    last = f"\n`--method`, `--scale`, `--clip` and other options of advantages apply to {' and '.join(map(code, WITH_ADVANTAGES))} only; other kinds refuse them.\n"
+    return table("`--to` | one record is | columns", rows) + last
+
+
 def documents() -> str:
     rows = (
         [code(f"grpo-adv {command} --json"), ", ".join(f"[{name}](schemas/{name}.json)" for name in kinds)]
@@ -342,7 +350,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "formats": formats, "gates": lambda: names(GATES), "inspect gates": lambda: names(inspection.GATES), "audit gates": lambda: names(groupings.GATES), "export gates": lambda: names(export.GATES), "add gates": lambda: names(add.GATES),
     "part options": lambda: names(EVERY[name].flag for name in OF_PART),
     "formula functions": lambda: names(expression.FUNCTIONS), "formula names": formula_names,
-    "documents": documents, "rooms": rooms, "browse keys": browse_keys,
+    "export kinds": export_kinds, "documents": documents, "rooms": rooms, "browse keys": browse_keys,
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args, get_origin
 
 from grpo_cli import api
-from grpo_cli.options.table import COMPUTED, EVERY, ON_FRAMES
+from grpo_cli.options.table import COMPUTED, EVERY, ON_FRAMES, Option
 from tests.unit.test_rooms import PACKAGE
 
 KINDS = {bool: "Switch", int: "Whole", float: "Number", str: "Text"}
@@ -46,7 +46,13 @@ def generated() -> str:
         _class("ExportKeywords(AuditKeywords, total=False)", "Of `export`.", _without(export, audit)),
         _class("AddKeywords(TypedDict, total=False)", "Of `add_columns`.", keywords(api.ADDED, api.ADD_KEYWORDS)),
     ]  # fmt: skip
-    return "\n\n".join([HEAD, *classes])
+    return "\n\n".join([f"{HEAD}{_alternatives('ExportTo', EVERY['to'])}", *classes])
+
+
+def _alternatives(name: str, option: Option) -> str:
+    """The values of an option that is a parameter of its own."""
+    values = ", ".join(f'"{value}"' for value in option.choices)
+    return f"{name} = Literal[{values}]\n"
 
 
 def _common(first: dict[str, str], *others: dict[str, str]) -> dict[str, str]:

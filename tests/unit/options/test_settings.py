@@ -17,7 +17,7 @@ from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.options.config import with_config
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import normalized, plan_of, settings
-from grpo_cli.options.table import COMMANDS, OPTIONS, PAIRS, PROMPTS, SFT, WEIGHTS
+from grpo_cli.options.table import COMMANDS, OF_KINDS, OPTIONS
 from grpo_cli.runs.compute_files import Job
 from grpo_cli.schemas.table import Mark
 from tests.support.command import adv
@@ -217,7 +217,7 @@ def test_a_file_may_hold_every_option_of_the_command_that_it_is_given_to(command
         wanted["plans"] = {"a": {"epsilon": 0.5}}
     path = toml(values)
     if "to" in wanted:  # what is for other kinds of export is left to them
-        of_others = {SFT, PAIRS, WEIGHTS, PROMPTS} - {f"For --to {wanted['to']}"}
+        of_others = {*OF_KINDS} - {f"For --to {wanted['to']}"}
         wanted = {name: value for name, value in wanted.items() if command.takes[name].panel not in of_others}
     read = with_config(Given(config=path), command.takes)
     assert read == {"config": path, **wanted}
