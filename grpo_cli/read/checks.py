@@ -43,7 +43,7 @@ from grpo_cli.read.known_names import (
     TIME,
 )
 from grpo_cli.read.layout import inside_of_record
-from grpo_cli.read.marks import as_number, unread, useless
+from grpo_cli.read.marks import as_number, none_left, unread, useless
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.prompt_check import is_empty, mixed_error, prompt_of
 from grpo_cli.read.repeated_draws import (
@@ -703,12 +703,17 @@ def missing_components(groups: Groups) -> Sequence[str]:
 
 
 def useless_marks(groups: Groups) -> Sequence[str]:
-    """Refuse a mark of a flag that holds for every row, and warn of a value that no row has."""
+    """Refuse marks of flags that hold for every row, one or several together, and warn of a value that no row has."""
     columns = groups.columns
     tables = columns.tables
     for name in columns.lacking:
         raise absent(name, tables[0].name, column_names(tables))
-    return useless(groups.request.layout.marks, columns.values, typed=columns.typed)
+    layout = groups.request.layout
+    warnings = useless(layout.marks, columns.values, typed=columns.typed)
+    left_out = columns.left_out
+    if left_out is not None and left_out.all():
+        warnings.append(none_left(layout.marks, columns.values, layout.flags.masked_rows, typed=columns.typed))
+    return warnings
 
 
 def unread_marks(groups: Groups) -> Sequence[str]:

@@ -146,6 +146,35 @@ def _of_condition(mark: Mark, columns: Mapping[str, pl.Series], *, typed: bool) 
     return [] if rows.any() else [f"every row meets {mark.words}"]
 
 
+def none_left(marks: Sequence[Mark], columns: Mapping[str, pl.Series], masked_rows: MaskedRows, *, typed: bool) -> str:
+    """The warning that every row is left out of its group. Where it is the options that leave none, they are refused.
+
+    A file of failures alone is no mistake: its schema says so, and people want to look at them.
+    """
+    by_option = masked_rows == "exclude"
+    nothing = pl.repeat(False, len(next(iter(columns.values()))), eager=True)  # noqa: FBT003 - a value
+    by_file = nothing
+    said = []
+    for mark in marks:
+        if mark.kind != "left_out" or not {*mark.columns} <= {*columns}:
+            continue
+        rows = _holds(columns, mark, typed=typed)
+        if not rows.any():
+            continue
+        if mark.unmet is not None:
+            said.append(f"{rows.sum():,} do not meet {mark.words}")
+        elif by_option and mark.is_open:
+            said.append(f"{mark.words} in {rows.sum():,} (--masked-rows exclude)")
+        else:
+            said.append(f"{mark.words} in {rows.sum():,}")
+            by_file |= nothing if mark.flag else rows
+    why = ", ".join(said)
+    if by_file.all():
+        return f"every row is left out of its group: {why}"
+    cure = "change or leave out one of these options" if len(said) > 1 else "--masked-rows vote lets them count"
+    raise DataError(f"no row of {len(nothing):,} is left: {why}", cure)
+
+
 def unread(columns: Mapping[str, pl.Series]) -> tuple[Mark, int] | None:
     """The first column that marks some rows by its name and its values, and how many; None if there is none."""
     for name, state in KNOWN_MARKS.items():

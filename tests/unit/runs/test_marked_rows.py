@@ -21,6 +21,7 @@ from grpo_cli.errors import DataError
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import plan_of
 from tests.support.battery import Row, rows_of
+from tests.support.command import facts_of as command_facts
 from tests.support.command import ran
 from tests.support.drawn import examples, some
 from tests.support.jobs import NAN, near, write
@@ -323,6 +324,10 @@ def test_judges_are_in_no_group_and_failed_traces_leave_theirs(plan: str, made: 
 def test_where_all_traces_failed_all_are_left_out_and_where_all_are_judges_all_count(kind: str, status: str) -> None:
     found = of_traces([episode("a", [trace(f"{at}", kind, at % 2)]) for at in range(4)])
     assert [of_trace[1] for of_trace in found.values()] == [status] * 4
+    (path,) = Path().rglob("traces.jsonl")
+    warnings = command_facts(f"inspect {path}")["warnings"]
+    every = ["every row is left out of its group: ok is false in 4"]
+    assert warnings == (every if kind == "error" else [])
 
 
 def test_a_group_may_have_only_rows_that_are_left_out() -> None:

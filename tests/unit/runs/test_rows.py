@@ -197,6 +197,10 @@ def test_a_stream_takes_it_group_by_group() -> None:
 FRAME = pl.read_csv(b"prompt_id,reward,step,env\na,0,1,x\na,1,1,x\nb,0,2,x\nb,1,2,x\nc,0,3,x\nc,1,3,x\n")
 
 
+# As slime writes it.
+ROW = {"prompt": "p", "response": "r", "response_length": 7, "label": "4", "status": "completed", "remove_sample": True}
+
+
 NEVER_MET = """\
 step > 3 | no row of 6 meets rows step > 3; a comparison with null is not met
 step == 'x' | rows step == 'x': step is no text in any row (1, 2, 3); texts stand in quotes
@@ -210,6 +214,60 @@ def test_a_condition_that_no_row_can_meet_is_refused(case: str) -> None:
     rows, says = case.split(" | ")
     with pytest.raises(DataError, match=re.escape(says)):
         grpo_cli.compute(FRAME, rows=rows)
+
+
+COMMANDS = """\
+compute x.jsonl -o out.jsonl
+compute x.jsonl -o out.jsonl --plan-by env --plan x:method=rloo
+inspect x.jsonl
+select x.jsonl --where 'size > 0' -o out.jsonl
+export x.jsonl --to prompts --prompt prompt_id -o out.jsonl
+compare x.jsonl --preset trl-grpo --preset verl-grpo
+report x.jsonl -o out.html
+audit x.jsonl --column step
+"""
+
+
+@pytest.mark.parametrize("command", COMMANDS.splitlines())
+def test_a_condition_and_a_mark_that_leave_no_row_together_are_refused_with_the_count_of_each(command: str) -> None:
+    FRAME.with_columns(failed=pl.col("reward") == 1).write_ndjson("x.jsonl")
+    done = adv(f"{command} --rows 'step != 2 and reward == 1' --left-out-column failed")
+    says = "no row of 6 is left: 4 do not meet --rows step != 2 and reward == 1, failed in 3; change or leave out one of these options"
+    assert (done.status, done.err) == (1, f"error: {says}\n")
+    assert not [*Path().glob("out.*")]
+
+
+def test_python_refuses_them_too() -> None:
+    frame = FRAME.with_columns(failed=pl.col("reward") == 1, late=pl.col("step") > 1)
+    for call in (grpo_cli.compute, grpo_cli.inspect, partial(grpo_cli.select, limit=1)):
+        says = "no row of 6 is left: 3 do not meet rows reward == 1, failed in 3"
+        with pytest.raises(DataError, match=says):
+            call(frame, rows="reward == 1", left_out_column="failed")
+    with pytest.raises(DataError, match="no row of 6 is left: late in 4, step is 1 in 2"):
+        grpo_cli.compute(frame, left_out_column="step=1", masked_column="late", masked_rows="exclude")
+
+
+def test_a_file_that_loses_all_of_its_rows_is_fine_beside_one_that_keeps_some() -> None:
+    frame = FRAME.with_columns(failed=pl.col("reward") == 1)
+    frame.filter(pl.col("step") < 3).write_ndjson("x.jsonl")
+    frame.filter(pl.col("step") == 3).write_ndjson("y.jsonl")
+    flags = "--rows 'step < 3' --left-out-column step=2"
+    facts = facts_of(f"compute x.jsonl y.jsonl -o out/ --group-within file {flags}")
+    assert (facts["rows"], facts["left_out"], facts["warnings"]) == (6, 4, [])
+    assert adv(f"compute y.jsonl -o - --group-within file {flags}").status == 1
+
+
+def test_marks_of_a_schema_that_leave_no_row_are_refused_where_an_option_excludes_them() -> None:
+    rows = [{**ROW, "group_index": at // 2, "index": at, "reward": at % 2} for at in range(4)]
+    write(Path("x.jsonl"), rows)
+    assert facts_of("inspect x.jsonl")["masked"] == 4
+    done = adv("inspect x.jsonl --masked-rows exclude")
+    says = "no row of 4 is left: remove_sample is true in 4 (--masked-rows exclude); --masked-rows vote lets them count"
+    assert (done.status, done.err) == (1, f"error: {says}\n")
+    done = adv("inspect x.jsonl --rows 'index > 0' --masked-rows exclude")
+    says = "1 do not meet --rows index > 0, remove_sample is true in 4 (--masked-rows exclude); change or leave out one"
+    assert done.status == 1
+    assert says in done.err
 
 
 NO_COMPARISON = """\
