@@ -35,11 +35,11 @@ def report(given: Given) -> None:
     inspection = looked_at(given, report=target, force=force)
     from grpo_cli.render.text import count
 
+    facts = inspection.facts
+    of_what = f"{count(facts.rows, 'row')} in {count(facts.groups, 'group')}"
+    by = f", options of {given['config']}" if "config" in given else ""
     size = write_report(inspection, target, _command(sys.argv[1:]), force=force)
     if not given.quiet:
-        facts = inspection.facts
-        of_what = f"{count(facts.rows, 'row')} in {count(facts.groups, 'group')}"
-        by = f", options of {given['config']}" if "config" in given else ""
         print(printable(f"{target}: {size / 1e6:.1f} MB, {of_what}{by}"))
 
 

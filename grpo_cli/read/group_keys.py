@@ -152,10 +152,11 @@ def _first_rows(words: Words, attempt: int = 0) -> Codes:
 
 def _are_lines_of(heads: pl.DataFrame, codes: Codes, keys: pl.DataFrame) -> bool:
     """Whether each row of the keys equals the head of its code."""
+    unnamed = [head.alias("") for head in heads]  # polars takes a name such as ^a$ for a pattern
 
     def differs(start: int, end: int) -> bool:
         lines = pl.Series(codes[start:end])
-        return any(head.gather(lines).ne_missing(key[start:end]).any() for head, key in zip(heads, keys, strict=True))
+        return any(head.gather(lines).ne_missing(key[start:end]).any() for head, key in zip(unnamed, keys, strict=True))
 
     return not any(over(differs, len(codes), PIECE))
 

@@ -153,12 +153,7 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Added:
         counts = {name: vars(matched)[name] for name in GATES}
         job.gate.check(lambda _: counts, counts, Written())
 
-    weaving = Weaving(added=frame, replace=output.replace)
-    writing = Writing(table, target, scanned.index, weaving, 0)
-    phase("writing", 0, None)
-    make_folders([target])
-    notes = in_turn(output, [target], iter([writing]), phase)
-    return Added(
+    facts = Added(
         version=VERSION,
         inputs=[table.name],
         from_=job.columns if isinstance(job.columns, str) else "frame",
@@ -168,9 +163,16 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Added:
         replaced=taken,
         joined=matched if on else None,
         outputs=[target.name],
-        warnings=[*_lost(frame, target), *notes],
-        seconds=round(time.perf_counter() - started, 3),
+        warnings=[*_lost(frame, target)],
+        seconds=0.0,
     )
+    weaving = Weaving(added=frame, replace=output.replace)
+    writing = Writing(table, target, scanned.index, weaving, 0)
+    phase("writing", 0, None)
+    make_folders([target])
+    notes = in_turn(output, [target], iter([writing]), phase)
+    seconds = round(time.perf_counter() - started, 3)
+    return replace(facts, warnings=[*facts.warnings, *notes], seconds=seconds)
 
 
 def _only(name: str) -> Input:

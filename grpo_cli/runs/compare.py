@@ -24,7 +24,7 @@ from grpo_cli.runs.asked import OnFiles, binding_of, made, output_of
 from grpo_cli.stats.compare import Compared, Comparison, compare
 from grpo_cli.values.paths import items
 from grpo_cli.write.outputs import Output, choose_targets, refuse_columns, refuse_read_columns
-from grpo_cli.write.write_outputs import Computed, Phase, write
+from grpo_cli.write.write_outputs import Computed, Phase, merged_keys, write
 
 
 class Contender(NamedTuple):
@@ -80,11 +80,15 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Compared:
     refuse_read_columns(comparison.narrow.request.read_names, output)
     scored = {column: comparison.scored[name] for column, name in columns.items()}
     computed = Computed(comparison.narrow, scored.pop(first), None, scored)
+    merged = merged_keys(comparison.narrow, tables, targets)
+    facts = replace(
+        comparison.compared,
+        warnings=[*comparison.compared.warnings, *skipped, *merged],
+        columns={name: column for column, name in columns.items()},
+        outputs=[target.name for target in targets],
+    )
     notes = write(output, [computed], tables, targets, phase)
-    facts = comparison.compared
-    names = {name: column for column, name in columns.items()}
-    warnings = [*facts.warnings, *skipped, *notes]
-    return replace(facts, warnings=warnings, columns=names, outputs=[target.name for target in targets])
+    return replace(facts, warnings=[*facts.warnings, *notes])
 
 
 def compared(job: Job, tables: Sequence[Table]) -> Comparison:

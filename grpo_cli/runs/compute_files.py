@@ -41,7 +41,7 @@ from grpo_cli.write.outputs import (
 )
 from grpo_cli.write.refill import refill
 from grpo_cli.write.token_lists import OnTokens, token_facts, tokens_of_rows
-from grpo_cli.write.write_outputs import Computed, Phase, write
+from grpo_cli.write.write_outputs import Computed, Phase, merged_keys, write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,8 +158,10 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
     facts: Facts | FactsOfParts | None = None
     if warn:
         read = {role for narrow in narrows for role in (*narrow.plan.needs, *narrow.plan.may_read)}
-        each = [_facts(job, part, read, skipped) for part in parts]
-        facts = each[0] if job.parts is None else _of_parts(job.parts, each, [*of_files, *skipped])
+        merged = [] if output.only or not targets else merged_keys(narrows[0], tables, targets)
+        of_outputs = [*skipped, *merged]
+        each = [_facts(job, part, read, of_outputs) for part in parts]
+        facts = each[0] if job.parts is None else _of_parts(job.parts, each, [*of_files, *of_outputs])
         if job.gate is not None:
             job.gate.check(lambda part: measured(part, GATES), facts, Written())
 
@@ -229,8 +231,8 @@ def _output_rows(scored: Scored, output: Output) -> RowNumbers | None:
     return np.flatnonzero(chosen)
 
 
-def _facts(job: Job, part: Computed, read: Collection[str], skipped: Sequence[str]) -> Facts:
-    """The summary and warnings before anything is written; `read` are the roles that plans read."""
+def _facts(job: Job, part: Computed, read: Collection[str], of_files: Sequence[str]) -> Facts:
+    """The summary and warnings before anything is written; `read` are the roles that plans read, `of_files` warn about files."""
     narrow = part.narrow
     scored = part.scored
     output = job.output
@@ -241,7 +243,7 @@ def _facts(job: Job, part: Computed, read: Collection[str], skipped: Sequence[st
     warnings = [*summary.warnings, *unread_columns(named, read)]
     if not kept:
         warnings.append("no row is left: every group was dropped")
-    warnings += skipped if job.parts is None else ()
+    warnings += of_files if job.parts is None else ()
     if nearly := summary.zero_variance.nearly:
         groups = "group is" if nearly == 1 else "groups are"
         warnings.append(f"{nearly} {groups} nearly without a gradient: is their spread only rounding noise?")

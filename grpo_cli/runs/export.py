@@ -174,18 +174,11 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
         counts = {"records": height, "rows": rows, "groups": grouped}
         job.gate.check(lambda _: counts, counts, Written())
 
-    watching.phase("writing")
-    refuse_changed(tables)
-    for at, (target, part) in enumerate(zip(targets, parts.values(), strict=True)):
-        with one_of_several(at, len(targets)), sink(target, force=job.output.force) as handle:
-            pieces = _counted(steps.texts(narrow, columns, part), len(records.columns), watching)
-            write_records(pieces, names, part.columns, handle, target.format)
-            refuse_changed(tables)
     left_out = [Dropped(reason=reason, rows=rows) for reason, rows in records.left_out if rows]
     warnings = [*narrow.warnings, *records.warnings, *skipped]
     if not height:
         warnings.append("no record is left")
-    return Exported(
+    facts = Exported(
         version=VERSION,
         to=wanted.to,
         inputs=[table.name for table in tables],
@@ -203,8 +196,17 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
         **records.facts,
         outputs=[target.name for target in targets],
         warnings=warnings,
-        seconds=round(time.perf_counter() - started, 3),
+        seconds=0.0,
     )
+
+    watching.phase("writing")
+    refuse_changed(tables)
+    for at, (target, part) in enumerate(zip(targets, parts.values(), strict=True)):
+        with one_of_several(at, len(targets)), sink(target, force=job.output.force) as handle:
+            pieces = _counted(steps.texts(narrow, columns, part), len(records.columns), watching)
+            write_records(pieces, names, part.columns, handle, target.format)
+            refuse_changed(tables)
+    return replace(facts, seconds=round(time.perf_counter() - started, 3))
 
 
 def records(job: Job) -> tuple[list[pl.DataFrame], Exported]:

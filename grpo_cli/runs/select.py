@@ -127,15 +127,16 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Selected:
         parts = [*map(_Part, tables, narrow.scans, narrow.lengths, _of_tables(narrow, rows))]
         outputs += [parts] if joined else [[part] for part in parts]
     of_tables = targets[:1] * len(tables) if joined else targets[: len(tables)]
-    notes = _write([*zip(targets, outputs, strict=True)], force=output.force)
-    return replace(
+    facts = replace(
         facts,
         inputs=[table.name for table in tables],
         against=job.before,
         outputs=[target.name for target in targets],
-        warnings=[*facts.warnings, *skipped, *notes, *merged_keys(narrow, tables, of_tables)],
-        seconds=round(time.perf_counter() - started, 3),
+        warnings=[*facts.warnings, *skipped, *merged_keys(narrow, tables, of_tables)],
     )
+    notes = _write([*zip(targets, outputs, strict=True)], force=output.force)
+    seconds = round(time.perf_counter() - started, 3)
+    return replace(facts, warnings=[*facts.warnings, *notes], seconds=seconds)
 
 
 def selected(job: Job, tables: Sequence[Table], *, over: OverTables = map) -> tuple[Narrow, dict[str, Index], Selected]:

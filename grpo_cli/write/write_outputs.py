@@ -123,9 +123,10 @@ def write(
     phase: Phase = lambda *_: None,
     writer: Writer = in_turn,
 ) -> list[str]:
-    """Write every output; return notes for the user.
+    """Write every output; return the notes of the writers.
 
-    The parts have the same tables; each row is in at most one part.
+    The parts have the same tables; each row is in at most one part. What can be known before is checked by now: after the first
+    rename nothing may fail that is no fault of the disk.
     """
     narrow = parts[0].narrow
     columns = _Columns.joined(output, parts)
@@ -141,8 +142,7 @@ def write(
             weaving = Weaving(added=part, take=take, replace=output.replace, metadata=entries)
             yield Writing(table, target, scanned.index, weaving, at)
 
-    notes = writer(output, targets, writings())
-    return notes if output.only else [*notes, *merged_keys(narrow, tables, targets)]
+    return writer(output, targets, writings())
 
 
 def merged_keys(narrow: Narrow, tables: Sequence[FileTable], targets: Sequence[Target]) -> list[str]:
@@ -151,16 +151,19 @@ def merged_keys(narrow: Narrow, tables: Sequence[FileTable], targets: Sequence[T
     for column in narrow.key:
         if column.dtype != JSON_TEXT:  # all keys have one type
             continue
+        of_groups = column.alias("")  # polars takes a name such as ^a$ for a pattern
         for at, (table, target) in enumerate(zip(tables, targets, strict=True)):
+            if target.format.same_as(table.format):
+                continue
             rows, _ = narrow.rows_of(at)
-            keys = column.gather(narrow.table["group"].gather(rows)).unique()
+            keys = of_groups.gather(narrow.table["group"].gather(rows)).unique()
             texts = bare_texts(keys)
             # 1.0 and "1.0": how a number is written differs between formats.
             numbers = texts.cast(pl.Float64, strict=False).cast(pl.String)
             same = pl.select(pl.coalesce(numbers, texts)).to_series()
             is_text = canonical(keys).str.starts_with('"')
             both = texts.filter(~is_text & same.is_in(same.filter(is_text).to_list()))
-            if len(both) and not target.format.same_as(table.format):
+            if len(both):
                 merged = (
                     f"{target.name}: {column.name} is text there, and {both[0]} may be one group with the same text"
                 )

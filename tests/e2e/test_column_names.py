@@ -50,6 +50,7 @@ COMMANDS: Final = [
     *(f"compute {ROWS} -o converted.{to} --json" for to in ("jsonl", "parquet", "csv", "arrow")),
     f"inspect {ROWS} --by=PART --text-column=ANSWER --length-column=LENGTH --json",
     f"inspect {ROWS} --rescored-column=OTHER --json",
+    f"inspect {ROWS} --old-rewards in.KIND --json",
     f"inspect {ROWS} --against in.KIND --json",
     f"inspect {ROWS} --show k1 --text-column=ANSWER --json",
     f"report {ROWS} --by=PART --text-column=ANSWER -o report.html",

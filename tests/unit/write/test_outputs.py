@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import polars as pl
 import pytest
 
 from grpo_cli.errors import DataError, GateError, InputChanged, UnknownName, UsageError
+from grpo_cli.files import atomic
 from grpo_cli.write import write_outputs
 from grpo_cli.write.verify import verify
 from tests.support.command import adv, files
@@ -175,6 +178,60 @@ def test_keys_that_a_conversion_would_merge_are_named(command: str, keys: str, t
     said = " ".join(f"{done.out} {done.err}".split())
     merged = "out.csv: prompt_id is text there, and 1 may be one group" in said
     assert merged == (to == "csv" and keys != '1 "2"')
+
+
+WRITERS = [
+    "compute NAME -o out.csv", "compute NAME -o same.jsonl", "compute NAME --in-place", "compute NAME -o o/", "compute NAME --summary s.json",
+    "compute NAME --plan-by half --plan default:method=rloo -o out.csv",
+    "select NAME --where mean<1 -o out.csv", "select NAME --where mean<1 --control --holdout 0.5 --holdout-seed 3 -o out.jsonl",
+    "export NAME --to sft --prompt prompt --response text -o out.jsonl", "export NAME --to weights --prompt prompt --response text -o out.parquet",
+    "compare NAME -m grpo -m rloo --write -o out.csv", "add NAME --from more.csv -o out.jsonl", "add NAME --from more.csv --in-place",
+    "report NAME -o out.html",
+]  # fmt: skip
+# A file gets its name, is counted and told: nothing that reads values, and so might fail.
+AFTERWARDS = {"files", "runs", "write", "errors", "cli", "render.report", "options", "plugins"}
+
+
+@pytest.mark.parametrize("line", WRITERS)
+def test_all_that_is_said_of_a_run_is_known_before_its_last_output_has_its_name(
+    line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key has two types, and a name that polars takes for a pattern which the name itself does not match."""
+    rows = [
+        {"^a$": key, "half": at // 4, "reward": at % 2, "prompt": f"{key!r}", "text": f"{at}"}
+        for at, key in enumerate([1, 1, "1", "1", 2, 2, "x", "x"])
+    ]
+    write("mixed.jsonl", rows)
+    Path("more.csv").write_text("more\n" + "0.5\n" * 8)
+    Path("o").mkdir()
+    called = set[str]()
+
+    def follow(frame: FrameType, event: str, _: object) -> None:
+        name = frame.f_globals.get("__name__", "")
+        if event != "call" or not name.startswith("grpo_cli.") or frame.f_code.co_name == "__init__":
+            return
+        if name == "grpo_cli.cli.output" and frame.f_code.co_name == "show":
+            sys.setprofile(None)
+            monkeypatch.setattr(atomic, "_rename", renamed)
+            return
+        called.add(name.removeprefix("grpo_cli."))
+
+    renamed = atomic._rename
+
+    def watched(*args: Any, **more: Any) -> None:
+        renamed(*args, **more)
+        called.clear()
+        sys.setprofile(follow)
+
+    monkeypatch.setattr(atomic, "_rename", watched)
+    options = "" if line.startswith("add") else "-g ^a$"
+    try:
+        done = adv(f"{line.replace('NAME', 'mixed.jsonl')} {options}")
+    finally:
+        sys.setprofile(None)
+    assert done.status == 0, done.err
+    assert called
+    assert [name for name in called if not any(f"{name}.".startswith(f"{room}.") for room in AFTERWARDS)] == []
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
