@@ -193,18 +193,28 @@ class Divisor:
     constant: float = 1.0  # what divides if the level is constant
 
     def __post_init__(self) -> None:
-        if self.ddof not in {0, 1}:
-            raise UsageError(f"ddof cannot be {self.ddof}", "torch.std is 1, numpy.std is 0")
+        _refuse_other_ddof("divisor", self.ddof)
         if self.of == "others" and self.level != "group":
             raise UsageError("the spread of the others is a group quantity", "use --scale group")
         if self.measure == "mad" and (self.level == "batch" or self.of == "others"):
             raise UsageError("the mean absolute deviation is that of a group's own rewards", "use --scale group")
         if self.constant == 0:
             raise UsageError("divisor.constant cannot be 0", "--scale none skips the division")
-        for name in ("inside", "floor", "epsilon", "least"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise UsageError(f"divisor.{name} cannot be negative", "it keeps the divisor above zero")
+        bounds = {"inside": self.inside, "floor": self.floor, "epsilon": self.epsilon, "least": self.least}
+        _refuse_negative("divisor", bounds)
+
+
+def _refuse_other_ddof(part: str, ddof: int) -> None:
+    """Refuse a ddof that no std has: one as large as a group or batch would leave its variance undefined."""
+    if ddof not in {0, 1}:
+        raise UsageError(f"{part}.ddof cannot be {ddof}", "torch.std is 1, numpy.std is 0")
+
+
+def _refuse_negative(part: str, bounds: Mapping[str, float | None]) -> None:
+    """Refuse a negative summand or bound of a divisor."""
+    for name, value in bounds.items():
+        if value is not None and value < 0:
+            raise UsageError(f"{part}.{name} cannot be negative", "it keeps the divisor above zero")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,6 +302,10 @@ class Whiten:
     epsilon: float = 0.0  # added to the root of the variance
     # whether masked rows count in the mean and the variance; by-level: with sample they do, with token not
     masked: Literal["by-level", "count", "skip"] = "by-level"
+
+    def __post_init__(self) -> None:
+        _refuse_other_ddof("post.whiten", self.ddof)
+        _refuse_negative("post.whiten", {"inside": self.inside, "floor": self.floor, "epsilon": self.epsilon})
 
     @property
     def skips_masked(self) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from grpo_cli.engine.estimators.registry import ESTIMATORS, Param
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.plan_parts import ORDERED, PARTS, Affine, Binary, Clip, NanToZero, Whiten
+from grpo_cli.engine.plan_parts import ORDERED, PARTS, POST, SHAPE, Affine, Binary, Clip, NanToZero, Whiten
 from grpo_cli.engine.score import advantages
 from grpo_cli.errors import UnknownName, UsageError
 
@@ -268,8 +268,15 @@ MEANINGLESS = """
 estimator.name=passk, divisor.level=group                | passk has no scale 'group'
 estimator.name=quantile, estimator.baseline_level=batch  | quantile has no batch baseline
 divisor.level=batch, divisor.of=others                   | the others is a group quantity
-divisor.ddof=2                                           | ddof cannot be 2
-divisor.ddof=-1                                          | ddof cannot be -1
+divisor.ddof=2                                           | divisor.ddof cannot be 2
+divisor.ddof=-1                                          | divisor.ddof cannot be -1
+post.whiten.ddof=2                                       | post.whiten.ddof cannot be 2
+post.whiten.ddof=-1                                      | post.whiten.ddof cannot be -1
+post.whiten.ddof=4, post.whiten.level=token              | post.whiten.ddof cannot be 4
+post.whiten.inside=-1e-9                                 | post.whiten.inside cannot be negative
+post.whiten.floor=-1e-9                                  | post.whiten.floor cannot be negative
+post.whiten.epsilon=-1e-9                                | post.whiten.epsilon cannot be negative
+estimator.name=rec, divisor.ddof=2                       | divisor.ddof cannot be 2
 divisor.epsilon=-1e-9                                    | divisor.epsilon cannot be negative
 divisor.inside=-1e-9                                     | divisor.inside cannot be negative
 divisor.floor=-1e-9                                      | divisor.floor cannot be negative
@@ -289,6 +296,17 @@ def test_what_means_nothing_is_refused(settings: str, message: str) -> None:
         of(settings)
     assert message in raised.value.message
     assert raised.value.hint
+
+
+WITH_DDOF = [kind for part in (PARTS, SHAPE, POST) for kind in part.values() if "ddof" in kind.__annotations__]
+
+
+@pytest.mark.parametrize("kind", WITH_DDOF)
+def test_every_ddof_is_0_or_1(kind: type) -> None:
+    for ddof in (0, 1):
+        assert kind(ddof=ddof).ddof == ddof
+    with pytest.raises(UsageError, match=r"ddof cannot be 2"):
+        kind(ddof=2)
 
 
 def test_an_operation_that_is_listed_twice_is_refused() -> None:
