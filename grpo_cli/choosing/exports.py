@@ -6,6 +6,7 @@ They get hashes instead of texts: equal hashes are equal texts, and 0 is a missi
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -25,6 +26,8 @@ from grpo_cli.stats.difficulty import BANDS, bands, pass_at, solve_rates, solved
 from grpo_cli.stats.facts import Number, reward_range
 from grpo_cli.stats.inspection import Inspection, score_groups
 
+# The form of conversations: one list, prompt and completion as two lists, or what is in the file.
+Form = Literal["messages", "turns", "raw"]
 BETA = 1.0  # the temperature in exp(A / beta), unless --beta says otherwise
 MAX_WEIGHT = 20.0  # the largest exp(A / beta), unless --max-weight says otherwise
 
@@ -41,6 +44,10 @@ class Wanted:
     messages: str | None = None
     # sft: which rows of a group become records; None: the best
     pick: Literal["best", "all-above", "shortest"] | None = None
+    form: Form | None = None  # of conversations; None: as many lists as the file has, as chat messages
+    keep: tuple[str, ...] = ()  # further columns of the file that each record has
+    tools: str | None = None  # the column of the tools that the model could call, or none; None: found by name
+    on_error: Literal["error", "skip"] | None = None  # also of conversations with items that have no chat form
     per_group: int | None = None  # sft: records of a group at most; None: 1, with all-above no limit
     # sft: the least reward of a record; with all-above it replaces the mean of the group
     min_reward: float | None = None
@@ -93,6 +100,23 @@ class Wanted:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Looked:
+    """What a first reading says of the texts of some rows, in their order."""
+
+    rows: Index
+    hashes: Mapping[str, Hashes]  # of each column of texts, as it is exported; 0 if it is missing or empty
+    unanswered: Mask  # conversations in which the model says and calls nothing
+    changed: Mask  # conversations that are not chat messages in the file
+    hidden: Index  # items of encrypted reasoning, which are dropped
+    with_tools: Mask
+    formless: Mapping[int, Counter[str]]  # by position: the types of items that have no chat form
+
+    def of(self, rows: Index) -> Index:
+        """The positions of these rows."""
+        return np.searchsorted(self.rows, rows)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rollouts:
     """The rows that a kind chooses from, in the order of the input: row number, group, reward, advantage, text hashes."""
 
@@ -105,6 +129,7 @@ class Rollouts:
     responses: Hashes  # the hash of each response or conversation; all 0 for an export of prompts or tokens
     groups: pl.DataFrame  # the facts of all groups of the input, a line per code
     lengths: Vector | None = None  # for --pick shortest
+    looked: Looked | None = None  # at the texts of more rows than these; None for tokens
     left_out: tuple[tuple[str, int], ...] = ()  # each reason why rows were left out, and the number of rows
 
     @property

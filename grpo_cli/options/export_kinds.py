@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-_TEXTS = ("prompt", "response", "messages")
+_CHAT = ("form", "keep", "tools")
+_TEXTS = ("prompt", "response", "messages", *_CHAT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ _KINDS = (
         help="one row per prompt",
         record="a prompt",
         columns="`prompt`, `n`, `solve_rate`, `mean`, `std`, `best`, `worst`, `difficulty`, `pass@k`",
-        takes=("prompt", "messages", "pool", "pass_at", "solved_at"),
+        takes=("prompt", "messages", *_CHAT, "pool", "pass_at", "solved_at"),
     ),
     ExportKind(
         name="tokens",

@@ -39,6 +39,7 @@ class Given(dict[str, Any]):
     inputs: Texts
     install: Text
     json: Switch
+    keep: Texts
     kl_estimator: Text
     kl_from: Text
     kl_reduce: Text

@@ -141,6 +141,9 @@ class ExportKeywords(AuditKeywords, total=False):
     prompt: Text
     response: Text
     messages: Text
+    form: Literal["messages", "turns", "raw"] | None
+    keep: Several
+    tools: Text
     pick: Literal["best", "all-above", "shortest"] | None
     min_reward: Number
     keep_duplicates: Switch

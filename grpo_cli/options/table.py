@@ -124,6 +124,7 @@ def _of_panels(panels: Mapping[str, tuple[Option, ...]]) -> tuple[Option, ...]:
 
 
 NO_ROLLOUTS = "none"  # --rollout none: every row is a rollout
+NO_TOOLS = "none"  # --tools none: records have no tools
 
 _ROWS = _of_panels({
     INPUT: (
@@ -329,6 +330,12 @@ _MORE = _of_panels({
                brief="Column with the response (default: found)"),
         Column("messages", "Column with a conversation that ends with the response, instead of --prompt and --response.",
                brief="Column with the whole conversation"),
+        Option("form", "Conversations as one list (messages), as prompt and completion (turns), or as they are in the file (raw). Default: as many lists as the file has, as chat messages with their texts, tool calls and reasoning.",
+               type=Literal["messages", "turns", "raw"], brief="Conversations: one list, two lists, as they are"),
+        Several("keep", "Columns to carry into every record; dots reach into nested fields. The rows of a pair or a prompt must share the value.",
+                metavar="COL[,COL]", brief="Columns to carry into every record"),
+        Option("tools", "Column with the tools that the model could call, which conversations need (default: found by name or from the schema; none: leave them out).",
+               metavar="COL|none", brief="Column with the tools (default: found)"),
     ),
     SFT: (
         Option("best", "The best rows of each group (default; of equal ones the first in the file), all rows above the group mean (with --min-reward: all that reach it), or the shortest that are solved (--solved-at), by the length column or their text.",

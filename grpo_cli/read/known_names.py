@@ -108,6 +108,8 @@ TEXTS = (
     "completion", "response", "output", "completion_text", "response_text", "output_response", "llm_completion_raw",
     "answer_text", "generation", "text", "content",
 )  # fmt: skip
+# The tools that a model may call; verifiers and prime-rl write the last two.
+TOOLS = ("tools", "tool_defs", "info.oai_tools")
 # Why a response ended, and the reasons that mean it was cut off.
 STOPS = ("finish_reason", "stop_reason")
 TRUNCATED = ("truncated", "is_truncated", *STOPS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, groupby, takewhile
@@ -30,7 +30,7 @@ from grpo_cli.values.paths import is_there
 
 Hashes = Words
 
-_EMPTY = ('""', "[]", "{}")
+EMPTY = ('""', "[]", "{}")  # the JSON of a text or a list that says nothing
 _MISSING = 0  # the hash of a text that is missing
 
 
@@ -114,12 +114,14 @@ def refuse_same_column(columns: Any) -> None:
 
 def text_hashes(narrow: Narrow, rows: Index, columns: Sequence[str]) -> dict[str, Hashes]:
     """A hash for each text; 0 if it is missing or empty."""
+    flags = "--prompt, --response or --messages"
+    return of_texts(narrow, rows, columns, "a text", flags, lambda _, texts: hashes_of(texts))
 
-    def hashes(_: str, text: pl.Series) -> pl.Series:
-        missing = text.is_in(_EMPTY) | text.is_null()
-        return text.hash().set(missing, _MISSING)
 
-    return of_texts(narrow, rows, columns, "a text", "--prompt, --response or --messages", hashes)
+def hashes_of(texts: pl.Series) -> pl.Series:
+    """A hash for each JSON text; 0 if it is missing or empty."""
+    missing = texts.is_in(EMPTY) | texts.is_null()
+    return texts.hash().set(missing, _MISSING)
 
 
 def text_lengths(narrow: Narrow, rows: Index, column: str) -> Any:
@@ -148,22 +150,27 @@ def of_texts(
     arrays = {name: pl.concat(found).to_numpy() for name, found in parts.items()}
     for name, array in arrays.items():
         if len(rows) and not array.any():
-            table = narrow.tables[0]
-            cure = f"the columns are {', '.join(table.columns()[:20])}: name another one with {flags}"
-            raise DataError(f"no row has {what} in the column {name!r}", cure, place=table.name)
+            raise refuse_no_text(narrow, name, what, flags)
     return arrays
 
 
-class TextStore:
-    """The texts of some rows in a temporary file, for random access."""
+def refuse_no_text(narrow: Narrow, name: str, what: str, flags: str) -> DataError:
+    """The error for a column in which no row has `what`; `flags` name another one."""
+    table = narrow.tables[0]
+    cure = f"the columns are {', '.join(table.columns()[:20])}: name another one with {flags}"
+    return DataError(f"no row has {what} in the column {name!r}", cure, place=table.name)
 
-    def __init__(self, narrow: Narrow, rows: Index, columns: Sequence[str]) -> None:
+
+class TextStore:
+    """The texts of some rows in a temporary file, for random access; `frames` have those of the ascending rows."""
+
+    def __init__(self, frames: Iterable[pl.DataFrame], rows: Index, columns: Sequence[str]) -> None:
         self._rows = rows
         self._type = pl.Struct(dict.fromkeys(columns, pl.String))
         ends = [np.zeros(1, np.int64)]
 
         def parts() -> Iterator[bytes]:
-            for frame in narrow.texts_at(rows, columns):
+            for frame in frames:
                 records = frame.to_struct().struct.json_encode()
                 sizes = records.str.len_bytes().cast(pl.Int64)
                 ends.append(ends[-1][-1] + sizes.cum_sum().to_numpy())

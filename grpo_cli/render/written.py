@@ -76,7 +76,7 @@ def _exported(facts: Exported, width: int) -> Sections:
     yield "input", [file_list(facts.inputs), count(facts.rows, "row")]
     yield "groups", [count(facts.groups, "group"), clean(f"by {facts.key_note}")]
     yield "rewards", text_outcomes(facts.map)
-    yield "texts", [clean(facts.texts)]
+    yield "texts", [clean(facts.texts), *_of_chat(facts)]
     yield from _left_out(facts.dropped, width)
     scale = facts.scale
     if isinstance(scale, Scale) and (scale.worst, scale.best) != (0, 1):
@@ -89,6 +89,14 @@ def _exported(facts: Exported, width: int) -> Sections:
     for name, beside in facts.beside.items():
         yield name, [count(beside, "record")]
     yield "written", [file_list(facts.outputs), duration(facts.seconds)]
+
+
+def _of_chat(facts: Exported) -> Iterator[str]:
+    """What had to become chat messages."""
+    if facts.converted:
+        yield f"{count(facts.converted, 'conversation')} written as chat messages"
+    if facts.hidden_reasoning:
+        yield f"{count(facts.hidden_reasoning, 'item')} of encrypted reasoning left out"
 
 
 def _added(facts: Added) -> Sections:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.choosing.exports import Records, Scale, Wanted
+from grpo_cli.choosing.exports import Looked, Records, Scale, Wanted
 from grpo_cli.choosing.groups import choose_groups
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.plan import Plan
@@ -32,6 +32,7 @@ from grpo_cli.runs.select import choice_of
 from grpo_cli.stats.document import ABSENT, Absent
 from grpo_cli.stats.facts import Dropped, Number, of_foreign, read_as
 from grpo_cli.stats.inspection import View
+from grpo_cli.values.paths import items
 from grpo_cli.write.outputs import Output, choose_beside, choose_target, refuse_summary
 from grpo_cli.write.records import write_records
 from grpo_cli.write.write_outputs import Phase, one_of_several, sink
@@ -87,6 +88,9 @@ class Exported:
     reward_columns: Sequence[str]  # all columns that make the reward
     map: Mapping[str, Number]  # the reward that each text of --map stands for, None for a missing one; empty without it
     texts: str  # the columns that records are made from, in words
+    converted: int | None = None  # texts that are not chat messages in the file; absent for tokens and --form raw
+    # items of reasoning that are there in encrypted form alone, and are in no record; absent as above
+    hidden_reasoning: int | None = None
     schema: str | None  # the title of the file's schema; None if it has none
     plan: Plan | None  # that made the advantages; None unless records are weights or tokens
     records: int  # in the first output; `beside` has those of the others
@@ -141,7 +145,8 @@ def wanted_of(given: Given, plan: Plan, binding: Binding) -> Wanted:
     length = binding.roles.get("length")
     if length == "equal" or ("mask" in given and "length" in plan.needs):
         length = None  # the plan reads it, and it does not count tokens
-    return made(Wanted, given, choice=choice, pick=given.best, pass_at=draws_of(given), length=length)
+    keep = tuple(dict.fromkeys(name for item in given.keep for name in items(item) if name))
+    return made(Wanted, given, choice=choice, pick=given.best, pass_at=draws_of(given), length=length, keep=keep)
 
 
 def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
@@ -166,10 +171,12 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
     outputs, dropped = choose_groups(inspection, wanted.choice, other_runs(job, job.plan))
     rollouts = steps.rollouts(inspection, columns, np.logical_or.reduce([*outputs.values()]))
     records = steps.records(rollouts, inspection, columns, wanted)
+    columns = steps.settled(columns, rollouts.looked, records)
     parts = _of_outputs(records, narrow, outputs)
     beside = {name: len(part.columns) for name, part in parts.items()}
     height = beside.pop("")
     names, rows = steps.names(columns), sum(narrow.lengths)
+    refuse_written(names, records.columns.columns, wanted.keep)
     if job.gate is not None:
         counts = {"records": height, "rows": rows, "groups": grouped}
         job.gate.check(lambda _: counts, counts, Written())
@@ -188,6 +195,8 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
         groups=grouped,
         **read_as(narrow),
         texts=columns.words,
+        converted=_of_records("changed", rollouts.looked, records),
+        hidden_reasoning=_of_records("hidden", rollouts.looked, records),
         plan=inspection.scored.plan if EXPORT_KINDS[wanted.to].has_advantages else None,
         records=height,
         beside=beside,
@@ -222,6 +231,23 @@ def _of_outputs(records: Records, narrow: Narrow, outputs: Mapping[str, Mask]) -
     first = next(iter(records.rows.values()))
     codes = narrow.table["group"].to_numpy()[first]
     return {name: records.at(mask[codes]) for name, mask in outputs.items()}
+
+
+def _of_records(what: Literal["changed", "hidden"], looked: Looked | None, records: Records) -> int | None:
+    """How many there were of this in the texts of these records; None for tokens."""
+    if looked is None:
+        return None
+    rows = np.unique(np.concatenate([*records.rows.values()]))
+    found = looked.changed if what == "changed" else looked.hidden
+    return int(found[looked.of(rows)].sum())
+
+
+def refuse_written(names: Sequence[str], computed: Sequence[str], keep: Sequence[str]) -> None:
+    """Refuse to keep a column that has the name of one that records have anyway."""
+    written = [*names[: len(names) - len(keep)], *computed] if keep else []
+    for name in keep:
+        if name in written:
+            raise UsageError(f"--keep {name}: records have a column of that name", "leave it out")
 
 
 def _counted(pieces: Iterator[pl.DataFrame], records: int, watching: Watching) -> Iterator[pl.DataFrame]:

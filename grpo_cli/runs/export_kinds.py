@@ -16,27 +16,38 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.choosing import exports
-from grpo_cli.choosing.exports import Records, Rollouts, Wanted
+from grpo_cli.choosing.exports import Looked, Records, Rollouts, Wanted
 from grpo_cli.choosing.groups import lengths_of
 from grpo_cli.engine.group_stats import Mask
+from grpo_cli.engine.moments import Index
 from grpo_cli.errors import DataError
 from grpo_cli.formats.interface import InRecords
+from grpo_cli.options.table import NO_TOOLS
+from grpo_cli.read.known_names import TOOLS
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.tables import FileTable
-from grpo_cli.read.texts import TextColumns, refuse_same_column, text_columns, text_hashes
+from grpo_cli.read.tables import FileTable, column_names
+from grpo_cli.read.texts import TextColumns, refuse_same_column, text_columns
 from grpo_cli.read.token_numbers import TokenPart, reduced
 from grpo_cli.runs.asked import made
 from grpo_cli.runs.export_texts import (
     Pieces,
+    RecordColumns,
     advantages_of_tokens,
+    look,
+    names_of_pairs,
+    names_of_responses,
+    refuse_different,
+    refuse_formless,
     texts_of_pairs,
     texts_of_prompts,
     texts_of_responses,
 )
 from grpo_cli.stats.inspection import Inspection
+from grpo_cli.values.paths import absent, is_there
+from grpo_cli.write.chat import kinds
 from grpo_cli.write.token_lists import TokenColumns, has_tokens
 
-Columns = TypeVar("Columns", TextColumns, TokenColumns)
+Columns = TypeVar("Columns", RecordColumns, TokenColumns)
 
 
 class Kind(ABC, Generic[Columns]):
@@ -58,6 +69,10 @@ class Kind(ABC, Generic[Columns]):
     def records(self, rollouts: Rollouts, inspection: Inspection, columns: Columns, wanted: Wanted) -> Records:
         """The rows that become records, and the computed columns."""
 
+    def settled(self, columns: Columns, looked: Looked | None, records: Records) -> Columns:
+        """The columns that these records have; records that cannot be written are an error."""
+        return columns
+
     @abstractmethod
     def names(self, columns: Columns) -> list[str]:
         """What the columns of `texts` are called in a record."""
@@ -70,35 +85,61 @@ class Kind(ABC, Generic[Columns]):
 # --- rows with a text -----------------------------------------------------------------------------------------------
 
 
-class OfResponses(Kind[TextColumns]):
+class OfTexts(Kind[RecordColumns]):
+    """Records with the texts of rows, as conversations where they are some."""
+
+    def settled(self, columns: RecordColumns, looked: Looked | None, records: Records) -> RecordColumns:
+        if looked is None:
+            return columns
+        rows = np.unique(np.concatenate([*records.rows.values()]))
+        refuse_formless(looked, rows)
+        has_tools = looked.with_tools[looked.of(rows)].any()
+        return columns if has_tools else replace(columns, tools="")
+
+
+def _with_form(rollouts: Rollouts, looked: Looked, columns: RecordColumns, rows: Index) -> Rollouts:
+    """With --on-error skip, the rollouts whose text, that of these rows, has a form as chat messages."""
+    if not columns.skip_formless or not looked.formless:
+        return rollouts
+    has_form = ~np.isin(looked.of(rows), [*looked.formless])
+    types = kinds(looked.formless.values())
+    return rollouts.keep(has_form, f"items without a form as chat messages ({types})")
+
+
+class OfResponses(OfTexts):
     """Records of rows with a prompt and a response, or a conversation."""
 
     all_rows = False  # whether all rows of a rollout count, or only the row with its reward
 
-    def columns(self, tables: Sequence[FileTable], wanted: Wanted) -> TextColumns:
+    def columns(self, tables: Sequence[FileTable], wanted: Wanted) -> RecordColumns:
         return _text_columns(tables, wanted)
 
-    def rollouts(self, inspection: Inspection, columns: TextColumns, groups: Mask) -> Rollouts:
+    def rollouts(self, inspection: Inspection, columns: RecordColumns, groups: Mask) -> Rollouts:
         narrow = inspection.narrow
         found = _with_reward(inspection, groups, all_rows=self.all_rows)
         found = found.keep(~narrow.masked.to_numpy()[found.rows], "masked")
-        hashes = text_hashes(narrow, found.rows, columns.names)
+        looked = look(narrow, found.rows, columns)
         column = columns.response or columns.messages
-        found = replace(found, prompts=hashes.get(columns.prompt, found.prompts), responses=hashes[column])
+        hashes = looked.hashes
+        found = replace(
+            found, prompts=hashes.get(columns.prompt, found.prompts), responses=hashes[column], looked=looked
+        )
         _refuse_text_of_record(found, narrow, column)
-        return found.keep(np.logical_and.reduce([*hashes.values()]), _missing(columns))
+        found = found.keep(np.logical_and.reduce([*hashes.values()]), _missing(columns))
+        found = found.keep(~looked.unanswered[looked.of(found.rows)], "without an answer of the model")
+        return _with_form(found, looked, columns, found.rows)
 
-    def names(self, columns: TextColumns) -> list[str]:
-        return ["messages"] if columns.messages else ["prompt", "completion"]
+    def names(self, columns: RecordColumns) -> list[str]:
+        return names_of_responses(columns)
 
-    def texts(self, narrow: Narrow, columns: TextColumns, records: Records) -> Pieces:
-        return texts_of_responses(narrow, columns, self.names(columns), records.rows["response"])
+    def texts(self, narrow: Narrow, columns: RecordColumns, records: Records) -> Pieces:
+        return texts_of_responses(narrow, columns, records.rows["response"])
 
 
 class Sft(OfResponses):
     """The best rows of each group."""
 
-    def records(self, rollouts: Rollouts, inspection: Inspection, columns: TextColumns, wanted: Wanted) -> Records:
+    def records(self, rollouts: Rollouts, inspection: Inspection, columns: RecordColumns, wanted: Wanted) -> Records:
         if wanted.pick == "shortest":
             text = columns.response or columns.messages
             rollouts = replace(rollouts, lengths=lengths_of(inspection, rollouts.rows, text))
@@ -108,13 +149,13 @@ class Sft(OfResponses):
 class Pairs(OfResponses):
     """A better and a worse response of one group."""
 
-    def records(self, rollouts: Rollouts, inspection: Inspection, columns: TextColumns, wanted: Wanted) -> Records:
+    def records(self, rollouts: Rollouts, inspection: Inspection, columns: RecordColumns, wanted: Wanted) -> Records:
         return exports.pairs(rollouts, wanted)
 
-    def names(self, columns: TextColumns) -> list[str]:
-        return ["prompt", "chosen", "rejected"]
+    def names(self, columns: RecordColumns) -> list[str]:
+        return names_of_pairs(columns)
 
-    def texts(self, narrow: Narrow, columns: TextColumns, records: Records) -> Pieces:
+    def texts(self, narrow: Narrow, columns: RecordColumns, records: Records) -> Pieces:
         return texts_of_pairs(narrow, columns, records.rows["chosen"], records.rows["rejected"])
 
 
@@ -123,7 +164,7 @@ class Weights(OfResponses):
 
     all_rows = True
 
-    def records(self, rollouts: Rollouts, inspection: Inspection, columns: TextColumns, wanted: Wanted) -> Records:
+    def records(self, rollouts: Rollouts, inspection: Inspection, columns: RecordColumns, wanted: Wanted) -> Records:
         records = exports.weights(rollouts, wanted)
         if wanted.ratio_cap is None:
             return records
@@ -160,30 +201,34 @@ def _times_ratio(records: Records, narrow: Narrow, wanted: Wanted, cap: float) -
 # --- prompts --------------------------------------------------------------------------------------------------------
 
 
-class Prompts(Kind[TextColumns]):
+class Prompts(OfTexts):
     """A record for each prompt, whose numbers count all its rows."""
 
-    def columns(self, tables: Sequence[FileTable], wanted: Wanted) -> TextColumns:
+    def columns(self, tables: Sequence[FileTable], wanted: Wanted) -> RecordColumns:
         return _text_columns(tables, wanted, prompt_only=True)
 
-    def prepared(self, inspection: Inspection, columns: TextColumns, wanted: Wanted) -> Inspection:
+    def prepared(self, inspection: Inspection, columns: RecordColumns, wanted: Wanted) -> Inspection:
         first = inspection.narrow.groups.first.cast(pl.Int64).to_numpy()
         column = columns.prompt or columns.messages
-        hashes = text_hashes(inspection.narrow, first, [column])[column]
-        return exports.of_prompts(inspection, hashes, wanted)
+        return exports.of_prompts(inspection, look(inspection.narrow, first, columns).hashes[column], wanted)
 
-    def rollouts(self, inspection: Inspection, columns: TextColumns, groups: Mask) -> Rollouts:
+    def rollouts(self, inspection: Inspection, columns: RecordColumns, groups: Mask) -> Rollouts:
         found = _of_groups(inspection, groups)
         there = inspection.groups[".prompt"].to_numpy()
-        return found.keep(there[found.codes], f"no {columns.names[0]}")
+        found = found.keep(there[found.codes], f"no {columns.names[0]}")
+        refuse_different(inspection.narrow, found.rows, found.codes, columns.keep)
+        _, starts, of_rows = np.unique(found.codes, return_index=True, return_inverse=True)
+        firsts = found.rows[starts]  # whose texts are exported
+        looked = look(inspection.narrow, np.sort(firsts), columns)
+        return _with_form(replace(found, looked=looked), looked, columns, firsts[of_rows])
 
-    def records(self, rollouts: Rollouts, inspection: Inspection, columns: TextColumns, wanted: Wanted) -> Records:
+    def records(self, rollouts: Rollouts, inspection: Inspection, columns: RecordColumns, wanted: Wanted) -> Records:
         return exports.prompts(rollouts, wanted)
 
-    def names(self, columns: TextColumns) -> list[str]:
-        return ["prompt"]
+    def names(self, columns: RecordColumns) -> list[str]:
+        return ["prompt", *columns.carried]
 
-    def texts(self, narrow: Narrow, columns: TextColumns, records: Records) -> Pieces:
+    def texts(self, narrow: Narrow, columns: RecordColumns, records: Records) -> Pieces:
         return texts_of_prompts(narrow, columns, records.rows["prompt"])
 
 
@@ -230,13 +275,43 @@ def _inside_rows(tables: Sequence[FileTable], wanted: Wanted) -> dict[str, str]:
     return {part: name.removeprefix(prefix) for part, name in vars(wanted).items() if isinstance(name, str)}
 
 
-def _text_columns(tables: Sequence[FileTable], wanted: Wanted, *, prompt_only: bool = False) -> TextColumns:
-    columns = text_columns(tables, made(TextColumns, _inside_rows(tables, wanted)), prompt_only=prompt_only)
-    refuse_same_column(columns)
+def _text_columns(tables: Sequence[FileTable], wanted: Wanted, *, prompt_only: bool = False) -> RecordColumns:
+    inside = _inside_rows(tables, wanted)
+    texts = text_columns(tables, made(TextColumns, inside), prompt_only=prompt_only)
+    refuse_same_column(texts)
+    names = column_names(tables)
+    columns = RecordColumns(
+        **vars(texts),
+        form=wanted.form,
+        instructions=_instructions(tables, texts),
+        tools=_tools(tables, names, inside.get("tools")),
+        keep=tuple(name.removeprefix(tables[0].prefix) for name in wanted.keep),
+        skip_formless=wanted.on_error == "skip",
+    )
+    for name in columns.keep:
+        if not is_there(name, names):
+            raise absent(name, tables[0].name, names)
     return columns
 
 
-def _missing(columns: TextColumns | TokenColumns) -> str:
+def _tools(tables: Sequence[FileTable], names: Sequence[str], named: str | None) -> str:
+    """The column of the tools: by flag, else by schema, else by a known name; empty if there is none."""
+    if named == NO_TOOLS:
+        return ""
+    if named and not is_there(named, names):
+        raise absent(named, tables[0].name, names)
+    by_schema = tables[0].schema.tools if tables[0].schema else ""
+    known = (by_schema, *TOOLS)
+    return named or next((name for name in known if name and is_there(name, names)), "")
+
+
+def _instructions(tables: Sequence[FileTable], texts: TextColumns) -> str:
+    """The text before the prompt that the schema names, if the prompt is the schema's."""
+    schema = tables[0].schema
+    return schema.instructions if schema and texts.prompt == schema.prompt else ""
+
+
+def _missing(columns: RecordColumns | TokenColumns) -> str:
     return f"no {' or '.join(columns.names)}"
 
 

@@ -1,61 +1,165 @@
-"""What the records of an export have from the files: texts and tokens of rows, read a few rows at a time and brought into one form."""
+"""What the records of an export have from the files: conversations, texts and tokens of rows, read a few rows at a time.
+
+Conversations are chat messages, whatever form the file has them in (`write/chat.py`); tools and the columns of --keep
+travel with them. A first reading looks at the texts (`look`), so that what cannot be exported is known before anything is
+written; a second one writes them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
+from grpo_cli.choosing.exports import Form, Looked
 from grpo_cli.engine.moments import Index
+from grpo_cli.errors import DataError
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.texts import TextColumns, TextStore
-from grpo_cli.values.cells import Place
-from grpo_cli.write.records import before_response, conversations, divided, in_one_form
+from grpo_cli.read.texts import EMPTY, TextColumns, TextStore, hashes_of, refuse_no_text
+from grpo_cli.values.cells import Excerpt, Place
+from grpo_cli.values.key_text import cut
+from grpo_cli.values.paths import Absent
+from grpo_cli.write import chat
+from grpo_cli.write.chat import NoMessage
+from grpo_cli.write.records import TOOLS, at_response, conversations, divided, in_one_form, unwrapped
 from grpo_cli.write.token_lists import TokenColumns, token_advantages
 
 Pieces = Iterator[pl.DataFrame]  # the JSON texts of the records, in frames of some records each
 PIECE_BYTES = 8 << 20  # bytes of texts that are read at once
 PIECE_ROWS = 4096  # rows whose records are made at once
+SHOWN = 60  # characters of a value in a message
 
 
-def texts_of_responses(narrow: Narrow, columns: TextColumns, names: Sequence[str], rows: Index) -> Pieces:
-    """The conversations that end with the response, or prompts and responses, under these names."""
-    for frame, place in _texts_at(narrow, rows, columns.names):
-        texts = frame.rename(dict(zip(columns.names, names, strict=True)))
-        yield pl.DataFrame([conversations(texts[names[0]], place)]) if columns.messages else in_one_form(texts)
+@dataclass(frozen=True, kw_only=True)
+class RecordColumns(TextColumns):
+    """The columns that records are made from, and the form in which conversations are written."""
+
+    form: Form | None = (
+        None  # messages: one list; turns: prompt and completion as two; raw: as in the file; None: as many lists as the file has
+    )
+    instructions: str = ""  # a text that is the turn of the system before the prompt
+    tools: str = ""  # the tools that the model could call
+    keep: tuple[str, ...] = ()  # further columns of a record, as they are
+    skip_formless: bool = False  # leave out conversations with items that have no chat form, instead of stopping
+
+    @property
+    def read(self) -> list[str]:
+        """All columns that are read for a record."""
+        return list(dict.fromkeys([*self.names, *self.beside]))
+
+    @property
+    def beside(self) -> list[str]:
+        """The columns that some records may lack."""
+        return [name for name in (self.instructions, self.tools, *self.keep) if name]
+
+    @property
+    def carried(self) -> list[str]:
+        """What the columns beside the texts are called in a record."""
+        return [*([TOOLS] if self.tools else []), *self.keep]
 
 
-def texts_of_prompts(narrow: Narrow, columns: TextColumns, rows: Index) -> Pieces:
+# --- a first look ---------------------------------------------------------------------------------------------------
+
+
+def look(narrow: Narrow, rows: Index, columns: RecordColumns) -> Looked:
+    """Look at the texts of these ascending rows; a column without any text is an error."""
+    hashes: dict[str, list[pl.Series]] = {name: [hashes_of(pl.Series(dtype=pl.String))] for name in columns.names}
+    unanswered = np.zeros(len(rows), dtype=bool)
+    changed = np.zeros(len(rows), dtype=bool)
+    hidden = np.zeros(len(rows), dtype=np.int64)
+    with_tools = np.zeros(len(rows), dtype=bool)
+    formless = dict[int, Counter[str]]()
+    answer = columns.response or columns.messages
+    tools = [columns.tools] if columns.tools else []
+    start = 0
+    for frame, _ in _texts_at(narrow, rows, columns.names, tools):
+        some = slice(start, start + len(frame))
+        for name in columns.names:
+            texts = unwrapped(frame[name].alias(""))
+            if columns.form != "raw":
+                found = chat.chats(texts)
+                texts = found.texts
+                changed[start + np.array(found.changed, dtype=np.int64)] = True
+                for at, number in found.hidden.items():
+                    hidden[start + at] += number
+                for at, types in found.formless.items():
+                    formless[start + at] = formless.get(start + at, Counter()) + types
+                if name == answer:
+                    silent = chat.unanswered(texts).to_numpy().copy()
+                    silent[[*found.wrong]] = False  # what is no conversation is an error if it is exported
+                    unanswered[some] = silent
+            hashes[name].append(hashes_of(texts))
+        if tools:
+            with_tools[some] = (~frame[columns.tools].is_in(EMPTY) & frame[columns.tools].is_not_null()).to_numpy()
+        start = some.stop
+    arrays = {name: pl.concat(parts).to_numpy() for name, parts in hashes.items()}
+    for name, array in arrays.items():
+        if len(rows) and not array.any():
+            raise refuse_no_text(narrow, name, "a text", "--prompt, --response or --messages")
+    return Looked(
+        rows=rows, hashes=arrays, unanswered=unanswered, changed=changed, hidden=hidden, with_tools=with_tools, formless=formless
+    )  # fmt: skip
+
+
+def refuse_formless(looked: Looked, rows: Index) -> None:
+    """Refuse records whose conversations have items without a chat form."""
+    positions = {*looked.of(rows).tolist()}
+    found = [types for at, types in looked.formless.items() if at in positions]
+    if found:
+        wrong = f"items of {len(found):,} {'row has' if len(found) == 1 else 'rows have'} no form as chat messages: {chat.kinds(found)}"
+        raise DataError(
+            wrong, "--on-error skip leaves these rows out, and counts them; --form raw keeps what is in the file"
+        )
+
+
+# --- texts of records -----------------------------------------------------------------------------------------------
+
+
+def names_of_responses(columns: RecordColumns) -> list[str]:
+    """The columns of a record with a prompt and a response."""
+    one_list = columns.form == "messages" or (columns.messages and columns.form != "turns")
+    return [*(["messages"] if one_list else ["prompt", "completion"]), *columns.carried]
+
+
+def names_of_pairs(columns: RecordColumns) -> list[str]:
+    """The columns of a record with a better and a worse response; as one list, each begins with the prompt."""
+    texts = ["chosen", "rejected"] if columns.form == "messages" else ["prompt", "chosen", "rejected"]
+    return [*texts, *columns.carried]
+
+
+def texts_of_responses(narrow: Narrow, columns: RecordColumns, rows: Index) -> Pieces:
+    """Prompts and responses, or conversations."""
+    for frame, place in _texts_at(narrow, rows, columns.names, columns.beside):
+        yield pl.DataFrame([*_said(frame, columns, place), *_beside(frame, columns, place)])
+
+
+def texts_of_prompts(narrow: Narrow, columns: RecordColumns, rows: Index) -> Pieces:
     """The prompts; of a conversation the turns before the first response."""
-    for frame, place in _texts_at(narrow, rows, columns.names):
+    for frame, place in _texts_at(narrow, rows, columns.names, columns.beside):
         texts = frame.rename({columns.names[0]: "prompt"})
-        yield pl.DataFrame([before_response(texts["prompt"], place)]) if columns.messages else in_one_form(texts)
+        if columns.messages:
+            lists = _as_chat(conversations(texts["prompt"], place), columns, place)
+            prompts = at_response(lists)["prompt"]
+        else:
+            (prompts,) = in_one_form(texts.select("prompt"), always=columns.form in {"messages", "turns"})
+            prompts = _as_chat(prompts, columns, place)
+        yield pl.DataFrame([_instructed(prompts, frame, columns), *_beside(frame, columns, place)])
 
 
-def texts_of_pairs(narrow: Narrow, columns: TextColumns, chosen: Index, rejected: Index) -> Pieces:
+def texts_of_pairs(narrow: Narrow, columns: RecordColumns, chosen: Index, rejected: Index) -> Pieces:
     """The texts of pairs, whose rows may be anywhere in the files, so the texts are first copied to a store on disk."""
-    with TextStore(narrow, np.union1d(chosen, rejected), columns.names) as store:
-        ends = np.cumsum(store.size(chosen) + store.size(rejected))
-        start = 0
-        while start < len(chosen):
-            base = ends[start - 1] if start else 0
-            fits = int(np.searchsorted(ends, base + PIECE_BYTES, side="right"))
-            end = max(start + 1, fits)
-            some = slice(start, min(end, start + PIECE_ROWS))
-            start = some.stop
+    rows = np.union1d(chosen, rejected)
+    read = (frame for frame, _ in _texts_at(narrow, rows, columns.names, columns.beside))
+    with TextStore(read, rows, columns.read) as store:
+        for some in _of_some_size(store.size(chosen) + store.size(rejected)):
+            places = _places(narrow, chosen[some]), _places(narrow, rejected[some])
             better = store.take(chosen[some])
             worse = store.take(rejected[some])
-            if columns.messages:
-                pairs = better[columns.messages], worse[columns.messages]
-                yield divided(*pairs, _places(narrow, chosen[some]), _places(narrow, rejected[some]))
-            else:
-                texts = {
-                    "prompt": better[columns.prompt],
-                    "chosen": better[columns.response],
-                    "rejected": worse[columns.response],
-                }
-                yield in_one_form(pl.DataFrame(texts))
+            _refuse_two_values(better, worse, columns.keep, places)
+            yield pl.DataFrame([*_pair(better, worse, columns, places), *_beside(better, columns, places[0])])
 
 
 def advantages_of_tokens(narrow: Narrow, columns: TokenColumns, rows: Index, advantages: pl.Series) -> Pieces:
@@ -66,13 +170,157 @@ def advantages_of_tokens(narrow: Narrow, columns: TokenColumns, rows: Index, adv
         done += len(frame)
 
 
-def _texts_at(narrow: Narrow, rows: Index, columns: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Place]]:
-    """The JSON texts of columns at ascending rows, some rows at a time, and the file and row of each, for errors."""
+def _said(frame: pl.DataFrame, columns: RecordColumns, place: Place) -> pl.DataFrame:
+    """What was asked and answered, under the names that a record has for it."""
+    if columns.messages:
+        lists = _as_chat(conversations(frame[columns.messages], place).alias("messages"), columns, place)
+        lists = _instructed(lists, frame, columns)
+        return at_response(lists) if columns.form == "turns" else lists.to_frame()
+    texts = frame.select(prompt=columns.prompt, completion=columns.response)
+    texts = in_one_form(texts, always=columns.form in {"messages", "turns"})
+    texts = pl.DataFrame([_as_chat(column, columns, place) for column in texts])
+    texts = texts.with_columns(_instructed(texts["prompt"], frame, columns))
+    if columns.form == "messages":
+        return chat.joined(texts["prompt"], texts["completion"]).alias("messages").to_frame()
+    return texts
+
+
+def _pair(
+    better: pl.DataFrame, worse: pl.DataFrame, columns: RecordColumns, places: tuple[Place, Place]
+) -> pl.DataFrame:
+    """Two conversations with one prompt: as prompt, chosen and rejected, or each as one list."""
+    if columns.messages:
+        lists = replace(columns, form="raw" if columns.form == "raw" else None)
+        chosen, rejected = (_said(one, lists, at)["messages"] for one, at in zip((better, worse), places, strict=True))
+        if columns.form == "messages":
+            return pl.DataFrame([chosen.alias("chosen"), rejected.alias("rejected")])
+        return divided(chosen, rejected)
+    # One form for all three: a pair of a text and a list would be no pair.
+    three = {"prompt": better[columns.prompt], "chosen": better[columns.response], "rejected": worse[columns.response]}
+    texts = in_one_form(pl.DataFrame(three), always=columns.form in {"messages", "turns"})
+    ours, theirs = places
+    texts = pl.DataFrame([_as_chat(one, columns, theirs if one.name == "rejected" else ours) for one in texts])
+    texts = texts.with_columns(_instructed(texts["prompt"], better, columns))
+    if columns.form == "messages":
+        return pl.DataFrame([chat.joined(texts["prompt"], texts[name]).alias(name) for name in ("chosen", "rejected")])
+    return texts
+
+
+def _as_chat(texts: pl.Series, columns: RecordColumns, place: Place) -> pl.Series:
+    """Lists as chat messages, unless the form of the file is wanted; an item that is no message is an error."""
+    if columns.form == "raw":
+        return texts
+    found = chat.chats(texts)
+    for at, wrong in found.wrong.items():
+        raise DataError(wrong, "--form raw keeps what is in the file", place=place(at))
+    return found.texts
+
+
+def _instructed(lists: pl.Series, frame: pl.DataFrame, columns: RecordColumns) -> pl.Series:
+    """Lists that begin with the instructions of their rows, which some files have beside the prompt."""
+    if not columns.instructions or columns.form == "raw":
+        return lists
+    return chat.with_instructions(lists, frame[columns.instructions])
+
+
+# --- beside the texts -----------------------------------------------------------------------------------------------
+
+
+def _beside(frame: pl.DataFrame, columns: RecordColumns, place: Place) -> Iterator[pl.Series]:
+    """The tools and the columns to keep of these rows."""
+    if columns.tools:
+        yield _tools(frame[columns.tools], place).alias(TOOLS)
+    for name in columns.keep:
+        yield frame[name]
+
+
+def _tools(texts: pl.Series, place: Place) -> pl.Series:
+    """Lists of tools as chat messages name them; few are different, so each is read once."""
+    known = dict[str | None, str | None]()
+    for at, text in enumerate(texts.to_list()):
+        if text not in known:
+            try:
+                known[text] = chat.tools(text)
+            except NoMessage as error:
+                raise DataError(str(error), "--tools none leaves them out", place=place(at)) from None
+    return pl.Series([known[text] for text in texts], dtype=pl.String)
+
+
+def _refuse_two_values(
+    better: pl.DataFrame, worse: pl.DataFrame, names: Sequence[str], places: tuple[Place, Place]
+) -> None:
+    """Refuse a pair whose rows do not share what its record is to keep."""
+    for name in names:
+        differs = better[name].ne_missing(worse[name])
+        if differs.any():
+            at = differs.arg_max() or 0
+            raise two_values(name, (better[name][at], worse[name][at]), (places[0](at), places[1](at)), "a pair")
+
+
+def refuse_different(narrow: Narrow, rows: Index, codes: Index, names: Sequence[str]) -> None:
+    """Refuse a prompt whose rows do not share what its record is to keep; `codes` are the prompts of the ascending rows."""
+    first = dict[int, tuple[int, dict[str, str | None]]]()  # the row that came first, and its values
     done = 0
-    for frame in narrow.texts_at(rows, columns):
-        yield frame, _places(narrow, rows[done : done + len(frame)])
-        done += len(frame)
+    for frame, _ in _texts_at(narrow, rows, [], names) if names else ():
+        for values in frame.to_dicts():
+            row, code = int(rows[done]), int(codes[done])
+            done += 1
+            before, known = first.setdefault(code, (row, values))
+            for name in names:
+                if known[name] != values[name]:
+                    places = narrow.place(before), narrow.place(row)
+                    raise two_values(name, (known[name], values[name]), places, "a prompt")
 
 
-def _places(narrow: Narrow, rows: Index) -> Place:
+def two_values(name: str, values: tuple[str | None, str | None], places: tuple[str, str], what: str) -> DataError:
+    """The error for a column to keep with two values in the rows of one record."""
+    first, second = (f"{cut(value or 'null', SHOWN)} ({place})" for value, place in zip(values, places, strict=True))
+    return DataError(f"the rows of {what} have two values of {name}: {first} and {second}", f"leave out --keep {name}")
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def _texts_at(
+    narrow: Narrow, rows: Index, columns: Sequence[str], beside: Sequence[str] = ()
+) -> Iterator[tuple[pl.DataFrame, Place]]:
+    """The JSON texts of columns at ascending rows, some rows at a time, and the file and row of each, for errors.
+
+    A file may lack the columns `beside`: they are null there.
+    """
+    done = 0
+    read = list(dict.fromkeys([*columns, *beside]))
+    for at, here in narrow.by_file(narrow.places_of(rows)):
+        table = narrow.tables[at]
+        lacks = [name for name in beside if name not in columns and not _has(narrow, at, here, name)]
+        there = [name for name in read if name not in lacks]
+        for frame in table.rows(Excerpt(narrow.scans[at].index, here, there, as_json=True)):
+            missing = [pl.lit(None, pl.String).alias(name) for name in lacks]
+            yield frame.with_columns(missing).select(read), _places(narrow, rows[done : done + len(frame)])
+            done += len(frame)
+
+
+def _has(narrow: Narrow, at: int, here: Index, name: str) -> bool:
+    """Whether a file has a column; lines of JSON have every column, in some of them null."""
+    try:
+        for _ in narrow.tables[at].rows(Excerpt(narrow.scans[at].index, here[:1], [name], as_json=True)):
+            pass
+    except Absent:
+        return False
+    return True
+
+
+def _of_some_size(sizes: Index) -> Iterator[slice]:
+    """Slices of records of some bytes each."""
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        base = ends[start - 1] if start else 0
+        fits = int(np.searchsorted(ends, base + PIECE_BYTES, side="right"))
+        some = slice(start, min(max(start + 1, fits), start + PIECE_ROWS))
+        yield some
+        start = some.stop
+
+
+def _places(narrow: Narrow, rows: Index) -> Callable[[int], str]:
     return lambda at: narrow.place(int(rows[at]))

@@ -184,6 +184,8 @@ class Schema:
     prompt: str = ""  # the column of the prompt: a text or messages
     response: str = ""  # the column of the response
     messages: str = ""  # instead of both: a conversation that ends with the response
+    instructions: str = ""  # a text that is the turn of the system before the prompt
+    tools: str = ""  # the column of the tools that the model may call
     advantage: str = ""  # the column with the advantages that the tool computed; empty: it writes none
     updates: str = ""  # the column with the id of a row in files that say more about rows, in a folder beside a stream
     centred: bool = False  # the logged advantage is reward - baseline, undivided

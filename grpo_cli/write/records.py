@@ -23,6 +23,7 @@ from grpo_cli.values.chat import is_message, responds
 from grpo_cli.values.json_text import column_texts, items_of, on_one_line
 from grpo_cli.values.slices import joined
 
+TOOLS = "tools"  # what the column of tools is called in a record
 _LIST = r"^\[\s*[\{\]]"  # the JSON text of a list of messages, or of an empty list
 _LIST_IN_TEXT = r'^"(?:\s|\\[nrt])*\[(?:\s|\\[nrt])*\{'
 
@@ -56,8 +57,8 @@ def conversations(texts: pl.Series, place: Place) -> pl.Series:
     return found
 
 
-def in_one_form(frame: pl.DataFrame) -> pl.DataFrame:
-    """Give the columns of a record the same form: if any is a list of messages, texts become turns.
+def in_one_form(frame: pl.DataFrame, *, always: bool = False) -> pl.DataFrame:
+    """Give the columns of a record the same form: if any is a list of messages (or `always`), texts become turns.
 
     `prompt` becomes a turn of the user, any other column a turn of the assistant.
     """
@@ -67,7 +68,8 @@ def in_one_form(frame: pl.DataFrame) -> pl.DataFrame:
         pl.when(text.str.starts_with("{")).then("[" + text + "]").otherwise(text).alias(name)
         for name, text in names.items()
     )
-    lists = texts.select(pl.any_horizontal(pl.all().str.contains(_LIST).fill_null(value=False))).to_series()
+    is_list = pl.any_horizontal(pl.all().str.contains(_LIST).fill_null(value=False)) | always
+    lists = texts.select(is_list).to_series()
     if not lists.any():
         return texts
     return texts.with_columns(
@@ -81,10 +83,10 @@ def _turn(name: str) -> pl.Expr:
     return pl.concat_str(pl.lit(f'[{{"role":"{role}","content":'), pl.col(name), pl.lit("}]"))
 
 
-def divided(chosen: pl.Series, rejected: pl.Series, of_chosen: Place, of_rejected: Place) -> pl.DataFrame:
+def divided(chosen: pl.Series, rejected: pl.Series) -> pl.DataFrame:
     """Split two conversations into prompt, chosen and rejected: the prompt is their common beginning."""
     rows = []
-    for first, other in zip(conversations(chosen, of_chosen), conversations(rejected, of_rejected), strict=True):
+    for first, other in zip(chosen, rejected, strict=True):
         ours = items_of(first)
         theirs = items_of(other)
         most = max(0, min(len(ours), len(theirs)) - 1)
@@ -94,14 +96,14 @@ def divided(chosen: pl.Series, rejected: pl.Series, of_chosen: Place, of_rejecte
     return pl.DataFrame(rows, schema=dict.fromkeys(("prompt", "chosen", "rejected"), pl.String), orient="row")
 
 
-def before_response(texts: pl.Series, place: Place) -> pl.Series:
-    """The turns of each conversation before the first response."""
-    prompts = []
-    for text in conversations(texts, place):
+def at_response(conversations: pl.Series) -> pl.DataFrame:
+    """Split each conversation at the first turn of the model: the prompt, and the completion that begins there."""
+    parts = []
+    for text in conversations:
         turns = items_of(text)
         end = next((at for at, turn in enumerate(turns) if responds(json.loads(turn))), len(turns))
-        prompts.append(f"[{','.join(turns[:end])}]")
-    return pl.Series(texts.name, prompts, dtype=pl.String)
+        parts.append([f"[{','.join(part)}]" for part in (turns[:end], turns[end:])])
+    return pl.DataFrame(parts, schema=dict.fromkeys(("prompt", "completion"), pl.String), orient="row")
 
 
 def write_records(
@@ -110,7 +112,7 @@ def write_records(
     """Write a record for each row: its JSON texts, then the computed `columns`. Only one piece of texts is in memory.
 
     `names` are the columns of the texts. Formats other than JSON lines need the types of all texts, so these are first
-    written to a temporary file.
+    written to a temporary file. There, `tools` are JSON text: as structs of one type, each tool would have the arguments of all.
     """
     if format_.same_as(registry.lines()):
         row = 0
@@ -122,12 +124,21 @@ def write_records(
         nothing = pl.DataFrame(schema={**dict.fromkeys(names, pl.String), **columns.schema})
         format_.write_parts(iter([nothing]), sink, {})
         return
-    source = spooled((_lines(piece) for piece in pieces), "the texts of the records")
+    source = spooled((_lines(_with_tools_as_text(piece)) for piece in pieces), "the texts of the records")
     try:
         convert(source, registry.lines(inner_texts=True), sink, format_, Weaving(added=columns), long=False)
     finally:
         if source.fd is not None:
             os.close(source.fd)
+
+
+def _with_tools_as_text(texts: pl.DataFrame) -> pl.DataFrame:
+    """The piece with the JSON of its tools as text."""
+    if TOOLS not in texts.columns:
+        return texts
+    tools = texts[TOOLS]
+    as_text = {text: json.dumps(text, ensure_ascii=False) for text in tools.unique() if text is not None}
+    return texts.with_columns(pl.Series(TOOLS, [as_text.get(text) for text in tools], dtype=pl.String))
 
 
 def _lines(texts: pl.DataFrame, columns: pl.DataFrame | None = None) -> memoryview:

@@ -10,7 +10,7 @@ import pytest
 from grpo_cli.formats.json_document.lists import _is_item_each
 from grpo_cli.read.prompt_check import prompt_of
 from grpo_cli.values.chat import is_message, responds
-from grpo_cli.write.records import before_response, unwrapped
+from grpo_cli.write.records import at_response, unwrapped
 
 TURNS = """
 [{"role": "user", "content": "a"}, {"role": "Assistant", "content": "b"}]
@@ -24,8 +24,8 @@ def test_the_prompt_is_everything_before_the_first_turn_of_the_model(text: str) 
     turns = json.loads(text)
     assert [responds(turn) for turn in turns] == [False, True]
     assert prompt_of(turns) == "a"
-    before = before_response(pl.Series("x", [text]), str)
-    assert json.loads(before[0]) == turns[:1]
+    parts = at_response(pl.Series("x", [text]))
+    assert [json.loads(part) for part in parts.row(0)] == [turns[:1], turns[1:]]
     assert not _is_item_each(text, 2)  # they are one thing, and not a list with an item for each rollout
     assert _is_item_each('[{"reward": 1}, {"reward": 2}]', 2)
 
