@@ -176,8 +176,8 @@ def _said(frame: pl.DataFrame, columns: RecordColumns, place: Place) -> pl.DataF
         lists = _as_chat(conversations(frame[columns.messages], place).alias("messages"), columns, place)
         lists = _instructed(lists, frame, columns)
         return at_response(lists) if columns.form == "turns" else lists.to_frame()
-    texts = frame.select(prompt=columns.prompt, completion=columns.response)
-    texts = in_one_form(texts, always=columns.form in {"messages", "turns"})
+    both = {"prompt": frame[columns.prompt], "completion": frame[columns.response]}
+    texts = in_one_form(pl.DataFrame(both), always=columns.form in {"messages", "turns"})
     texts = pl.DataFrame([_as_chat(column, columns, place) for column in texts])
     texts = texts.with_columns(_instructed(texts["prompt"], frame, columns))
     if columns.form == "messages":
@@ -296,7 +296,8 @@ def _texts_at(
         there = [name for name in read if name not in lacks]
         for frame in table.rows(Excerpt(narrow.scans[at].index, here, there, as_json=True)):
             missing = [pl.lit(None, pl.String).alias(name) for name in lacks]
-            yield frame.with_columns(missing).select(read), _places(narrow, rows[done : done + len(frame)])
+            whole = frame.with_columns(missing)
+            yield whole[read], _places(narrow, rows[done : done + len(frame)])
             done += len(frame)
 
 
