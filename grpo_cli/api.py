@@ -27,7 +27,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError
+from grpo_cli.errors import DataError, GrpoError, Spelling, UnknownName, UsageError
 from grpo_cli.files.kept import keeping
 from grpo_cli.formats.frame import EXPLODE, FRAME, FrameReader
 from grpo_cli.options.config import beside
@@ -112,6 +112,20 @@ def _in_keywords(text: str) -> str:
     return _FLAG.sub(lambda flag: flag[1].replace("-", "_") + "=" * bool(flag[2]), text)
 
 
+class InKeywords(Spelling):
+    """Options as keywords."""
+
+    def option(self, flag: str, value: str) -> str:
+        """`group=NAME` for a placeholder or a text in quotes, `scale group` for another value."""
+        keyword = flag.removeprefix("--").replace("-", "_")
+        sign = "=" if value.startswith("'") or value[:1].isupper() else " "
+        return f"{keyword}{sign}{value}" if value else keyword
+
+    def text(self, text: str) -> str:
+        """The sentence with keywords."""
+        return _in_keywords(text)
+
+
 def _plain(facts: Any, *without: str) -> dict[str, Any]:
     """Facts as plain data whose sentences name keywords, without those about files that have no name."""
     plain = {name: fact for name, fact in document(facts).items() if name not in without}
@@ -129,7 +143,7 @@ def _explained_in_keywords(function: Callable[Arguments, Returned]) -> Callable[
             with keeping(), beside(kwargs):
                 return function(*args, **kwargs)
         except GrpoError as error:
-            error.options = _in_keywords
+            error.spelling = InKeywords()
             raise
 
     return called

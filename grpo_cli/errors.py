@@ -10,14 +10,17 @@
     └── GateError         3   a --fail-on condition holds; nothing was written
 
 Messages are one line, lower case, without a full stop. What an error knows is kept in fields, and formatted when it is
-read: code that passes it on may fill in a field (how many outputs are written by now), but never edits a text. `args` is always
-what is wrong and how to fix it, and the fields are plain attributes, so an error can be pickled in another process.
+read: code that passes it on may fill in a field (how many outputs are written by now), but never edits a text. A way out that is an
+option is a `Way`, and nothing reads it out of a sentence. `args` is always what is wrong and how to fix it, and the fields are plain
+attributes, so an error can be pickled in another process.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 _LISTED = 10  # names near an unknown name that are listed, at most; TRL has as many presets
@@ -59,17 +62,60 @@ class Written(NamedTuple):
         return ", no output was written" if self.total else ", nothing was written"
 
 
+@dataclass(frozen=True)
+class Spelling:
+    """How a reader spells options: here as a shell takes them."""
+
+    def option(self, flag: str, value: str) -> str:
+        """An option and its value, quoted for a shell, or the placeholder of one; a switch has none."""
+        return f"{flag} {value}" if value else flag
+
+    def text(self, text: str) -> str:
+        """A sentence that may name options."""
+        return text
+
+
+class Way(NamedTuple):
+    """A way out that is an option. It is printed for a shell and for Python; with a value, or without any, it is a command to copy."""
+
+    flag: str
+    value: str = ""  # as it is, not quoted
+    why: str = ""  # when it helps, or what it does: "if ids restart in each"
+    verb: str = ""  # what the sentence begins with: "add"
+    fill: str = ""  # the placeholder of a value that only the reader knows: "COL"
+
+    def said(self, spelling: Spelling) -> str:
+        """The sentence."""
+        option = spelling.option(self.flag, shlex.quote(self.value) if self.value else self.fill)
+        end = spelling.text(self.why)
+        gap = "" if end[:1] in {"", ",", ":"} else " "
+        return f"{self.verb} {option}{gap}{end}".lstrip()
+
+
+Cure = str | Way  # a way out: a sentence, or an option
+
+
+def _one_by_one(cures: Cure | Sequence[Cure]) -> list[Cure]:
+    """The ways out; a semicolon inside of quotes is part of a value."""
+    if isinstance(cures, str):
+        return [way for way in re.split(r"; (?=(?:[^']*'[^']*')*[^']*$)", cures) if way]
+    return [cures] if isinstance(cures, Way) else [way for cure in cures for way in _one_by_one(cure)]
+
+
 class GrpoError(Exception):
     """Something that the user can act on; never a bug of ours."""
 
     status: ClassVar[int] = 1
 
-    def __init__(self, what: str, cure: str = "", *, place: object = "", written: Written | None = None) -> None:
-        super().__init__(what, cure)
-        self.cure = cure  # how to fix it; a command that knows a better way sets its own
+    def __init__(
+        self, what: str, cures: Cure | Sequence[Cure] = "", *, place: object = "", written: Written | None = None
+    ) -> None:
+        super().__init__(what, cures)
+        self.cures = _one_by_one(cures)  # the ways to fix it; a command that knows a better one sets its own
+        self.meant: tuple[str, str] | None = None  # a word that was given, and the one that may be meant
         self._place = str(place)
         self.written = written  # what became of the outputs; None if they do not matter
-        self.options: Callable[[str], str] = str  # rewrites flags as the reader spells options
+        self.spelling = Spelling()  # how the reader spells options
         self.names: Mapping[str, str] = {}  # how the reader calls files that are there for this run only
 
     @property
@@ -89,15 +135,17 @@ class GrpoError(Exception):
     @property
     def hint(self) -> str:
         """How to fix it."""
-        return self._said(self.cure)
+        return "; ".join(self.hints)
 
     @property
     def hints(self) -> list[str]:
-        """The ways to fix it, one by one; a semicolon inside of quotes is part of a value."""
-        return [way for way in re.split(r"; (?=(?:[^']*'[^']*')*[^']*$)", self.hint) if way]
+        """The ways to fix it, one by one."""
+        return [
+            self._named(cure.said(self.spelling)) if isinstance(cure, Way) else self._said(cure) for cure in self.cures
+        ]
 
     def _said(self, text: str) -> str:
-        return self.options(self._named(text))
+        return self.spelling.text(self._named(text))
 
     def _named(self, text: str) -> str:
         for path, name in self.names.items():
@@ -132,7 +180,9 @@ class UnknownName(UsageError):
             way_out = f"did you mean {listed}{more}?"
         else:
             way_out = lost if lost and len(names) > _FEW else f"known: {', '.join(names) or 'none'}"
-        return cls(f"no {kind} named {name!r}", f"{way_out} {cure}".strip())
+        error = cls(f"no {kind} named {name!r}", [f"{way_out} {cure}".strip()])
+        error.meant = (name, near[0]) if len(near) == 1 else None
+        return error
 
 
 class PluginError(UsageError):

@@ -16,7 +16,7 @@ from threading import Timer
 from typing import Any, Final, NoReturn
 
 from grpo_cli.cli.terminal import CYAN, RED, coloured, set_colours
-from grpo_cli.errors import GrpoError, printable, reason
+from grpo_cli.errors import Cure, GrpoError, Way, printable, reason
 from grpo_cli.files.kept import keeping
 
 # Modules and parsed rows are many objects with hardly a cycle: at Python's threshold of 700 the collector would walk
@@ -30,8 +30,6 @@ INTERRUPTED = SIGNALLED + signal.SIGINT
 BROKEN_PIPE = 141  # as a shell reports a process that SIGPIPE (13) ended: 128 + 13
 # A closed terminal sends SIGHUP, which Windows does not have.
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-_QUOTED = re.compile(r"'([^' ]+)'")
-_MEANT = re.compile(r"did you mean '([^' ]+)'\?")
 # `--group id,step if ids restart`, `add --force to replace it`, but not `--group NAME` and not `--against compares other rollouts`.
 _OPTION = re.compile(
     r"(?:add |give )?(--[a-z-]+)(?: (?!\S*[A-Z]{2})('[^']*'|[^\s']*[^\s',:])"
@@ -103,7 +101,7 @@ def _run(words: Sequence[str]) -> int:
     except GrpoError as error:
         if debug:
             raise
-        _say(error.message, error.hints, words)
+        _say(error.message, error.hints, [_command(words, error, cure) for cure in error.cures])
         return error.status
     except BaseException as error:
         text = _words_of_others(error)
@@ -163,8 +161,8 @@ def _leave(status: int, message: str = "") -> NoReturn:
     sys.exit(status)
 
 
-def _say(message: str, hints: Sequence[str] = (), words: Sequence[str] = ()) -> None:
-    """Print an error: in a log as one line, on a terminal with a line for each way out, and the command that takes it."""
+def _say(message: str, hints: Sequence[str] = (), commands: Sequence[str] = ()) -> None:
+    """Print an error: in a log as one line, on a terminal with a line for each way out, and the command that takes it if there is one."""
     if sys.stderr is None or not sys.stderr.isatty():
         print("error:", printable("; ".join([message, *hints])), file=sys.stderr)
         return
@@ -172,30 +170,33 @@ def _say(message: str, hints: Sequence[str] = (), words: Sequence[str] = ()) -> 
     import textwrap
 
     width = max(_NARROWEST, shutil.get_terminal_size().columns) - _INDENT
-    labelled = [("error", RED, message), *(("help", CYAN, hint) for hint in hints)]
-    for label, colour, text in labelled:
+    ways = zip(hints, commands, strict=True)
+    labelled = [("error", RED, message, ""), *(("help", CYAN, hint, command) for hint, command in ways)]
+    for label, colour, text, command in labelled:
         lines = textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False)
         start = " " * (_INDENT - len(label) - 2) + coloured(f"{label}:", colour, sys.stderr)
         print(start, f"\n{' ' * _INDENT}".join(lines), file=sys.stderr)
-        if label == "help" and (command := _cured(words, message, text)):
+        if command:
             print(" " * (_INDENT - 1), coloured(printable(command), CYAN, sys.stderr), file=sys.stderr)
 
 
-def _cured(words: Sequence[str], message: str, hint: str) -> str:
-    """The command with the option that a cure begins with, or with the right spelling; empty if it says something else."""
+def _command(words: Sequence[str], error: GrpoError, cure: Cure) -> str:
+    """The command that takes a way out, or has the word that was meant; empty if there is none to copy."""
     from grpo_cli.options.table import COMMANDS, EVERY
 
-    wrong = _QUOTED.search(message)
-    meant = _MEANT.match(hint)
-    if wrong and meant and wrong[1] in words:
-        return shlex.join(["grpo-adv", *(meant[1] if word == wrong[1] else word for word in words)])
+    if error.meant and cure is error.cures[0] and error.meant[0] in words:
+        wrong, right = error.meant
+        return shlex.join(["grpo-adv", *(right if word == wrong else word for word in words)])
+    if not words or words[0] not in COMMANDS:
+        return ""
+    way = cure if isinstance(cure, Way) else _way(cure)
+    row = next((EVERY[name] for name in COMMANDS[words[0]].options if EVERY[name].flag == way.flag), None)
+    if row is None or {way.flag, "-"} & {*words} or (row.takes and not way.value):
+        return ""
+    return shlex.join(["grpo-adv", *words, way.flag, *([way.value] if row.takes else [])])
+
+
+def _way(hint: str) -> Way:
+    """The option that a sentence begins with."""
     found = _OPTION.match(hint)
-    if found is None or not words or words[0] not in COMMANDS:
-        return ""
-    flag = found[1]
-    value = found[2]
-    row = next((EVERY[name] for name in COMMANDS[words[0]].options if EVERY[name].flag == flag), None)
-    if row is None or {flag, "-"} & {*words} or (row.takes and not value):
-        return ""
-    own = shlex.split(value) if row.takes else []
-    return shlex.join(["grpo-adv", *words, flag, *own])
+    return Way("") if found is None else Way(found[1], "".join(shlex.split(found[2] or "")))

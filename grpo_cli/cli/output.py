@@ -128,5 +128,5 @@ def _save(path: Path, text: str, *, force: bool) -> None:
             handle.write(f"{text}\n".encode())
     except GrpoError as error:
         error.inside("--summary")
-        error.written, error.cure = None, "all other outputs were written"
+        error.written, error.cures = None, ["all other outputs were written"]
         raise

@@ -365,11 +365,15 @@ def _row_by_row(value: pl.Expr) -> bool:
 
 
 def _asked(value: pl.Expr) -> bool:
-    meta = value.meta
-    if meta.is_column():
-        return True
-    try:
-        separable = meta.is_row_separable()  # ignores the inputs
-    except pl.exceptions.PolarsError:
-        return False
-    return separable and all(_asked(part) for part in meta.pop())
+    left = [value]
+    while left:  # a formula may be a thousand deep
+        meta = left.pop().meta
+        if meta.is_column():
+            continue
+        try:
+            if not meta.is_row_separable():  # ignores the inputs
+                return False
+        except pl.exceptions.PolarsError:
+            return False
+        left += meta.pop()
+    return True

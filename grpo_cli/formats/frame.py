@@ -89,5 +89,5 @@ def _reach(source: Input, column: pl.Series, name: str, head: str) -> pl.Series:
         try:
             found = field_of(found, part)
         except pl.exceptions.PolarsError:
-            raise Absent.of(name, source.name, f"{head} is {column.dtype}") from None
+            raise Absent.of(name, source.name, [f"{head} is {column.dtype}"]) from None
     return found

@@ -342,7 +342,7 @@ def split_reward(text: str) -> tuple[str, float | None]:
     try:
         return (name, typed(weight, float, f"the weight of {name}")) if sign else (text, None)
     except UsageError as error:
-        error.cure += f"; a column {text} is --reward {quote(text)}=1"
+        error.cures.append(f"a column {text} is --reward {quote(text)}=1")
         raise
 
 

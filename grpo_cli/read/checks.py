@@ -125,7 +125,7 @@ def one_record(groups: Groups) -> None:
                 what = "an object"
             hint = "the rows may be inside the record: write each on its own line; name another key with --group"
             wrong = f"{columns.place(0)}: the file has one row, and its key {name} is {what}"
-            raise DataError(wrong + inside_of_record(columns.tables), hint)
+            raise DataError(wrong, [*inside_of_record(columns.tables), hint])
 
 
 def empty_keys(groups: Groups) -> None:

@@ -125,9 +125,9 @@ def read_columns(request: Request, over: OverTables = map) -> Columns:
         having = [table.name for table in tables if error.column in table.columns()]
         if having:
             cure = f"it is in {len(having):,} of {len(tables):,} files, such as {having[0]}: give only these"
-            raise Absent.of(error.column, error.place, cure) from None
+            raise Absent.of(error.column, error.place, [cure]) from None
         if error.column in request.rewards:
-            raise Absent.of(error.column, error.place, f"{error.cure}{numbers_inside(tables)}") from None
+            raise Absent.of(error.column, error.place, [*error.cures, *numbers_inside(tables)]) from None
         raise
     frames = [scanned.frame for scanned in scans]
     lengths = tuple(map(len, frames))

@@ -182,11 +182,12 @@ def with_names(known: Layout, names: Sequence[str]) -> Layout:
     if missing:
         likely = "|".join(pattern for _, pattern in missing.values())
         what = " or ".join(what for what, _ in missing.values())
-        cure = f"name {'it' if len(missing) == 1 else 'them'} with {' and '.join(missing)}"
+        cures = inside_of_record(known.tables)
+        cures.append(f"name {'it' if len(missing) == 1 else 'them'} with {' and '.join(missing)}")
         if not rewards:
-            cure += f"{numbers_inside(known.tables)}; rows without a reward must be scored first"
-        wrong = f"no column looks like {what} (columns: {_listed(names, likely)}){inside_of_record(known.tables)}"
-        raise DataError(wrong, f"{cure}; grpo-adv schemas FILE shows what known layouts miss")
+            cures += [*numbers_inside(known.tables), "rows without a reward must be scored first"]
+        cures.append("grpo-adv schemas FILE shows what known layouts miss")
+        raise DataError(f"no column looks like {what} (columns: {_listed(names, likely)})", cures)
     return replace(known, names=names, key=group, rewards=rewards)
 
 
@@ -266,28 +267,28 @@ _LEVELS = 2  # levels of nested objects that are searched
 _ITEMS = 8  # items of a list of objects that are searched
 
 
-def inside_of_record(tables: Sequence[Table]) -> str:
-    """A hint at the rows if the file is a single JSON record with a list of objects; otherwise empty."""
+def inside_of_record(tables: Sequence[Table]) -> list[str]:
+    """A hint at the rows if the file is a single JSON record with a list of objects."""
     records = _records(tables)
     is_document = len(tables) == len(records) == 1 and tables[0].format.record == "object"
     if not is_document or tables[0].schema is not None:
-        return ""
+        return []
     lists = {name: value for name, value in records[0].items() if _is_list_of_rows(value)}
     if not lists:
-        return ""
+        return []
     name, rows = max(lists.items(), key=lambda item: len(item[1]))
-    return f"; the file is one record, and its {name} is a list of {len(rows)}: --reward '{name}[].NAME' reads them"
+    return [f"the file is one record, and its {name} is a list of {len(rows)}: --reward '{name}[].NAME' reads them"]
 
 
-def numbers_inside(tables: Sequence[Table]) -> str:
-    """The paths of numbers inside the first records, in their order, as the end of a hint; empty if there are none."""
+def numbers_inside(tables: Sequence[Table]) -> list[str]:
+    """A hint with the paths of numbers inside the first records, in their order, if there are any."""
     found = [path for record in _records(tables) for path in _number_paths(record, "", _LEVELS)]
     inside = [path for path in dict.fromkeys(found) if "." in path and path not in tables[0].columns()]
     if not inside:
-        return ""
+        return []
     more = ", ..." if len(inside) > LISTED else ""
     shown_paths = [f"{tables[0].prefix}{path}" for path in inside[:LISTED]]
-    return f"; numbers inside of records: {', '.join(shown_paths)}{more}"
+    return [f"numbers inside of records: {', '.join(shown_paths)}{more}"]
 
 
 def _records(tables: Sequence[Table]) -> Sequence[Mapping[str, Any]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
-from grpo_cli.errors import DataError
+from grpo_cli.errors import Cure, DataError
 
 _LISTED = 20  # columns in a message
 PARENT = "@parent"  # the name of the column that numbers the lists of rollouts: which list a rollout is in
@@ -54,9 +54,9 @@ class Absent(DataError):
     column: str = ""
 
     @classmethod
-    def of(cls, column: str, file: str, cure: str) -> Absent:
+    def of(cls, column: str, file: str, cures: Sequence[Cure]) -> Absent:
         """The error about a column of a file."""
-        error = cls(f"no column {column!r}", cure, place=file)
+        error = cls(f"no column {column!r}", cures, place=file)
         error.column = column
         return error
 
@@ -91,7 +91,11 @@ def absent(name: str, file: str, columns: Sequence[str]) -> Absent:
     """The error for a column that no row has: it lists the columns and suggests the nearest name."""
     listed = ", ".join(map(shown, columns[:_LISTED])) + (" ..." if len(columns) > _LISTED else "")
     near = get_close_matches(name, columns, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    known = f"columns: {listed or 'none'}"
     if f"/{name}=" in f"/{file}":
-        hint = f"{name} is only in the path: --group-within file keeps files apart; "
-    return Absent.of(name, file, f"{hint}columns: {listed or 'none'}")
+        return Absent.of(name, file, [f"{name} is only in the path: --group-within file keeps files apart", known])
+    if not near:
+        return Absent.of(name, file, [known])
+    error = Absent.of(name, file, [f"did you mean {near[0]!r}? {known}"])
+    error.meant = (name, near[0])
+    return error

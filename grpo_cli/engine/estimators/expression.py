@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.errors import UnknownName, UsageError
@@ -38,11 +38,20 @@ COLUMNS = tuple(role.name for role in ROLES.values() if role.kind == "number")
 WORDS = (
     "AND", "OR", "NOT", "BETWEEN", "IN", "IS", "NULL", "TRUE", "FALSE", "CASE", "WHEN", "THEN", "ELSE", "END",
 )  # fmt: skip
+# Of a group.
+AGGREGATES = (
+    "AVG", "SUM", "MIN", "MAX", "COUNT", "MEDIAN", "STDDEV", "VARIANCE", "FIRST", "LAST", "QUANTILE_CONT",
+)  # fmt: skip
 FUNCTIONS = (
     "ABS", "CEIL", "CEILING", "FLOOR", "ROUND", "TRUNC", "SIGN", "SQRT", "CBRT", "EXP", "LN", "LOG", "LOG2", "LOG10", "LOG1P",
     "POW", "POWER", "MOD", "SIN", "COS", "TAN", "ASIN", "ACOS", "ATAN", "ATAN2", "LEAST", "GREATEST", "COALESCE", "NULLIF",
-    "IFNULL", "IF", "AVG", "SUM", "MIN", "MAX", "COUNT", "MEDIAN", "STDDEV", "VARIANCE", "FIRST", "LAST", "QUANTILE_CONT",
+    "IFNULL", "IF", *AGGREGATES,
 )  # fmt: skip
+_ARITHMETIC = ("+", "-", "*", "/", "%")
+_CONSTANTS = ("TRUE", "FALSE", "NULL")
+_WHOLE = ("COUNT", "SUM")  # give whole numbers where they count rows
+_TO_DIGITS = ("ROUND", "TRUNC")
+_TO_CONSTANT = ("QUANTILE_CONT",)  # the last value of this aggregate is a number
 SHOWN = 120  # characters of a formula in a message
 MOST_TOKENS = 2000  # of a formula: polars builds one expression of it
 MOST_DEPTH = 50  # of nested parentheses and CASE
@@ -58,6 +67,36 @@ _TOKEN = re.compile(
 )
 
 
+class _Token(NamedTuple):
+    """A token of a formula: its kind is a group of `_TOKEN`."""
+
+    kind: str
+    text: str
+
+    @property
+    def word(self) -> str:
+        """Its text as a keyword or the name of a function."""
+        return self.text.upper()
+
+    @property
+    def opens(self) -> bool:
+        """Whether it begins something that a later token ends."""
+        return self.word in {"(", "CASE"}
+
+    @property
+    def closes(self) -> bool:
+        """Whether it ends that."""
+        return self.word in {")", "END"}
+
+
+class Formula(NamedTuple):
+    """A formula as it was given, and how polars reads it."""
+
+    tokens: Sequence[_Token]
+    texts: Sequence[str]  # of the tokens, with numbers and operands as Float64
+    whole: pl.Expr
+
+
 def expression(t: Terms, *, sql: str, ddof: int, epsilon: float) -> pl.Expr:
     """Any formula over named quantities of the row, its group and its batch.
 
@@ -69,19 +108,52 @@ def expression(t: Terms, *, sql: str, ddof: int, epsilon: float) -> pl.Expr:
     import polars as pl
 
     formula = parsed(sql)
-    names = formula.meta.root_names()
+    names = formula.whole.meta.root_names()
     for name in names:
         if name in COLUMNS and not t.frames.has(name):
             wrong = f"the formula reads {name!r}, but no column is given for it"
             raise UsageError(wrong, f"add {ROLES[name].flag} COLUMN")
-    _refuse_other_types(sql, formula, names)
+    _refuse_other_types(sql, formula.whole, names)
     quantities = _quantities(t, ddof, epsilon)
     for name in dict.fromkeys(names):
         if name in NAMES:
             t.frames.let(quantities[name](), name, replaces=True)
-    # Named here, because the quantities have the same names for the next reward column.
-    value = t.over(formula.cast(pl.Float64))
-    return t.let(pl.when(t.r.is_not_null()).then(value))
+    value = pl.when(t.r.is_not_null()).then(_of_rows(t, formula).cast(pl.Float64))
+    named = t.let(value)
+    t.frames.keep([named])  # because the quantities have the same names for the next reward column
+    return named
+
+
+def _of_rows(t: Terms, formula: Formula) -> pl.Expr:
+    """The formula with the aggregates of the row's group as columns.
+
+    Each aggregate is a window of its own over a column. polars gives one row for 0 < COALESCE(kl, 1) where all kl are
+    null, and for others that it knows to be the same everywhere; inside of a window it then reads beyond that row.
+    """
+    import polars as pl
+
+    from grpo_cli.engine.frames import GROUP
+
+    every_row = pl.col(GROUP).is_not_null()
+    written = list[str]()
+    opened = list[int]()  # where the parentheses, or the calls with them, begin that are open
+    for token, text in zip(formula.tokens, formula.texts, strict=True):
+        is_call = token.text == "(" and bool(written) and written[-1].upper() in AGGREGATES
+        if token.text == "(":
+            opened.append(len(written) - is_call)
+        written.append(text)
+        begin = opened.pop() if token.text == ")" else 0
+        if token.text != ")" or written[begin].upper() not in AGGREGATES:
+            continue
+        name, _, *of, end = written[begin:]
+        commas = [at for at, part in enumerate(of) if part == ","]
+        cut = commas[-1] if name.upper() in _TO_CONSTANT else len(of)
+        if of not in ([], ["*"]):
+            argument = pl.when(every_row).then(pl.sql_expr(" ".join(of[:cut])))
+            of[:cut] = [f'"{t.let(argument).meta.output_name()}"']
+        aggregate = t.let(t.over(pl.sql_expr(" ".join([name, "(", *of, end]))))
+        written[begin:] = [f'"{aggregate.meta.output_name()}"']
+    return pl.sql_expr(" ".join(written))
 
 
 def _refuse_other_types(sql: str, formula: pl.Expr, names: Sequence[str]) -> None:
@@ -99,49 +171,86 @@ def _refuse_other_types(sql: str, formula: pl.Expr, names: Sequence[str]) -> Non
         raise UsageError(f"--expr {shortened(sql)!r} gives {kind}, not a number for each row", EXAMPLE)
 
 
-def parsed(sql: str) -> pl.Expr:
-    """The formula as an expression, or a usage error with the reason of polars."""
+def parsed(sql: str) -> Formula:
+    """The formula, or a usage error with the reason of polars."""
     import polars as pl
 
-    _refuse_more_than_arithmetic(sql)
+    tokens = _tokens(sql)
+    texts = _in_float64(tokens)
     try:
-        return pl.sql_expr(sql)
+        pl.sql_expr(sql)  # so that an error shows the formula as it was given
+        return Formula(tokens, texts, pl.sql_expr(" ".join(texts)))
     except pl.exceptions.PolarsError as error:
         reason = shortened(str(error).splitlines()[0])
         raise UsageError(f"--expr {shortened(sql)!r} is not a formula ({reason})", EXAMPLE) from None
 
 
-def _refuse_more_than_arithmetic(sql: str) -> None:
-    """Refuse tokens other than numbers, quantities, the operators, and the listed functions and keywords."""
-    tokens = list[tuple[str, str]]()
+def _tokens(sql: str) -> list[_Token]:
+    """The tokens of a formula: numbers, quantities, the operators, and the listed functions and keywords; all else is refused."""
+    tokens = list[_Token]()
     for match in _TOKEN.finditer(sql):
         kind = str(match.lastgroup)
-        tokens.append((kind, match[kind]))
+        tokens.append(_Token(kind, match[kind]))
     if len(tokens) > MOST_TOKENS:
         raise UsageError(f"--expr has {len(tokens):,} tokens", f"a formula has at most {MOST_TOKENS:,}")
     depth = 0
-    texts = [text for _, text in tokens]
-    following = [*texts[1:], "", ""]
-    for (kind, text), after, second in zip(tokens, following, following[1:], strict=False):
-        word = text.upper()
-        opens = word in {"(", "CASE"}
-        closes = word in {")", "END"}
-        depth += opens - closes
+    nothing = _Token("", "")
+    following = [*tokens[1:], nothing, nothing]
+    for token, after, second in zip(tokens, following, following[1:], strict=False):
+        depth += token.opens - token.closes
         if depth > MOST_DEPTH:
             raise UsageError(f"--expr is nested more than {MOST_DEPTH} deep", "shorten the formula")
-        if kind in {"comment", "other"}:
-            raise UsageError(f"--expr {shortened(sql)!r}: {text!r} is not allowed in a formula", EXAMPLE)
-        if kind != "name" or word in WORDS:
+        if token.kind in {"comment", "other"}:
+            raise UsageError(f"--expr {shortened(sql)!r}: {token.text!r} is not allowed in a formula", EXAMPLE)
+        if token.kind != "name" or token.word in WORDS:
             continue
-        if after != "(":
-            name = text.strip('"')
+        if after.text != "(":
+            name = token.text.strip('"')
             known = [*NAMES, *COLUMNS]
             if name not in known:
                 raise UnknownName.among("quantity", name, known, lost="grpo-adv methods expression lists them")
-        elif word not in FUNCTIONS:
-            raise UnknownName.among("function", text, FUNCTIONS, lost=f"a formula may use {', '.join(FUNCTIONS)}")
-        elif second == ")" and word != "COUNT":
-            raise UsageError(f"--expr {shortened(sql)!r}: {text} takes a value", EXAMPLE)
+        elif token.word not in FUNCTIONS:
+            raise UnknownName.among("function", token.text, FUNCTIONS, lost=f"a formula may use {', '.join(FUNCTIONS)}")
+        elif second.text == ")" and token.word != "COUNT":
+            raise UsageError(f"--expr {shortened(sql)!r}: {token.text} takes a value", EXAMPLE)
+    return tokens
+
+
+def _in_float64(tokens: Sequence[_Token]) -> list[str]:
+    """The texts of these tokens, with Float64 numbers and operands.
+
+    polars takes 10 for an Int32, 0.5 for a decimal with one digit, and counts in whole numbers: POWER(10, 10) would be
+    1410065408, and 1.0 / 3.0 would end after seven digits. Only the digits of ROUND and TRUNC have to be whole numbers.
+    """
+    texts = [token.text for token in tokens]
+    opened = list[int]()  # where the parentheses, calls and CASEs begin that are open
+    for at, token in enumerate(tokens):
+        if token.opens:
+            is_call = token.text == "(" and at > 0 and tokens[at - 1].word in FUNCTIONS
+            opened.append(at - is_call)
+        elif token.kind == "number":
+            inside = tokens[opened[-1]].word if opened else ""
+            if "e" not in token.text.lower() and not (inside in _TO_DIGITS and _is_second(tokens, at)):
+                texts[at] += "e0"
+        elif token.closes and opened:
+            begin = opened.pop()
+            if _is_operand(tokens, begin, at) or tokens[begin].word in _WHOLE:
+                texts[at] += "::DOUBLE"
+        elif token.word in _CONSTANTS and _is_operand(tokens, at, at):
+            texts[at] += "::DOUBLE"
+    return texts
+
+
+def _is_operand(tokens: Sequence[_Token], begin: int, end: int) -> bool:
+    """Whether arithmetic is done with what these tokens give."""
+    around = [*tokens[max(begin - 1, 0) : begin], *tokens[end + 1 : end + 2]]
+    return any(token.text in _ARITHMETIC for token in around)
+
+
+def _is_second(tokens: Sequence[_Token], at: int) -> bool:
+    """Whether a number, with or without a sign, is right behind a comma."""
+    before = at - 2 if tokens[at - 1].text in {"+", "-"} else at - 1
+    return tokens[before].text == ","
 
 
 def shortened(sql: str) -> str:

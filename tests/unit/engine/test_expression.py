@@ -48,6 +48,67 @@ def test_a_list_may_hold_whole_numbers_alone(numbers: str) -> None:
     assert computed(f"CASE WHEN 18 * reward in ( {numbers} ) THEN 1 ELSE 0 END") == [0.0, 1.0, 0.0, 1.0, 0.0]
 
 
+@pytest.mark.parametrize(
+    ("sql", "of_a_half"),
+    [
+        ("POWER(10, 10) * reward", 5e9),
+        ("POW(2, 40)", 2.0**40),
+        ("POWER(2, -1)", 0.5),
+        ("GREATEST(2147483647, 1) + 1", 2147483648.0),
+        ("CASE WHEN reward > 0 THEN 100000 ELSE 1 END * 100000", 1e10),
+        ("IF(reward > 0, 100000, 1) * 100000", 1e10),
+        ("COALESCE(2147483647, 1) + n", 2147483650.0),
+        ("SUM(CASE WHEN reward > 0 THEN 2147483647 ELSE 1 END)", 3 * 2147483647.0),
+        ("POWER(COUNT(*), 40)", 3.0**40),
+        ("POWER(COUNT(reward), COUNT(*) * 20)", 3.0**60),
+        ("SUM(reward > 0.3) - 5", -3.0),
+        ("(reward > 0.1) - (reward > 0.3)", 0.0),
+        ("-(reward > 0.1) - TRUE", -2.0),
+        ("reward * (1.0 / 3.0)", 0.5 / 3),
+        ("1.0 / 3", 1 / 3),
+        ("5. / 2 + .5", 3.0),
+        ("1e2 / 3", 100 / 3),
+        ("99999999999 * 99999999999", 99999999999.0**2),
+        ("ROUND(reward / 3, 2)", 0.17),
+        ("TRUNC(POWER(10, 1) / 3, 3)", 3.333),
+        ("ROUND(GREATEST(1, 2147483647) * 2, 0)", 4294967294.0),
+        ("QUANTILE_CONT(reward, 1)", 1.0),
+    ],
+)
+def test_arithmetic_is_that_of_floats(sql: str, of_a_half: float) -> None:
+    assert computed(sql)[1] == of_a_half
+
+
+@pytest.mark.parametrize("digits", ["-1", "1.5", "1e0", "reward"])
+def test_the_digits_of_a_rounding_are_a_whole_number_and_shown_as_they_were_given(digits: str) -> None:
+    with pytest.raises(UsageError, match=rf"\({digits}\)"):
+        computed(f"ROUND(reward, {digits})")
+
+
+@pytest.mark.parametrize(
+    ("sql", "values"),
+    [
+        ("2 < COALESCE(NULLIF(reward, 9), 3)", [0.0] * 5),
+        ("2 < COALESCE(NULLIF(reward, reward), 3)", [1.0] * 5),
+        ("(0 < IF(reward < 100, 3, 4)) * 2 - 1", [1.0] * 5),
+        ("SUM(0 < IF(reward < 100, 3, 4))", [3.0, 3.0, 3.0, 2.0, 2.0]),
+        ("SUM(AVG(reward)) - SUM(mean)", [0.0] * 5),
+        ("AVG(ABS(reward - MAX(reward)))", [1.25 / 3] * 3 + [0.125] * 2),
+        ("QUANTILE_CONT(GREATEST(reward, 0.5), 0.5) + COUNT( * )", [3.5, 3.5, 3.5, 2.625, 2.625]),
+    ],
+)
+def test_what_polars_takes_for_one_value_is_there_in_every_row(sql: str, values: list[float]) -> None:
+    assert computed(sql) == pytest.approx(values)
+
+
+def test_a_formula_is_computed_for_each_reward_column() -> None:
+    frame = FRAME.with_columns(second=1 - 2 * FRAME["reward"])
+    sql = "POWER(2, 2) * (reward - mean) / (MAX(reward) + n)"
+    both = grpo_cli.advantages(frame, expr=sql, reward=["reward", "second"], combine="normalize")
+    each = [grpo_cli.advantages(frame, expr=sql, reward=name) for name in ("reward", "second")]
+    assert both.to_list() == pytest.approx((each[0] + each[1]).to_list())
+
+
 REFUSED = """
 read_csv('secret') => read_csv
 READ_PARQUET('http://127.0.0.1:1/x') => READ_PARQUET

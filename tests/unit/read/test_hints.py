@@ -97,7 +97,7 @@ def test_a_document_names_the_list_of_its_rows_and_the_numbers_in_it() -> None:
         {"task_id": "t1", "attempts": [{"success": true}, {"success": false}]}
     ]}""")
     error = error_of(path)
-    assert "its problems is a list of 2: --reward 'problems[].NAME' reads them" in error.message
+    assert "its problems is a list of 2: --reward 'problems[].NAME' reads them" in error.hints[0]
     assert numbers(error) == "problems[].attempts[].success"
     assert look(path, reward=[numbers(error)]).facts["groups"] == 2
 
