@@ -142,7 +142,8 @@ def _of_condition(mark: Mark, columns: Mapping[str, pl.Series], *, typed: bool) 
     rows = _holds(columns, mark, typed=typed)
     if rows.all():
         wrong = f"no row of {len(rows):,} meets {mark.words}"
-        raise DataError(wrong, "a comparison with null is not met; null is asked for with `is null`")
+        null = "null" if typed else "null, as an empty cell of CSV is,"
+        raise DataError(wrong, f"a comparison with {null} is not met; null is asked for with `is null`")
     return [] if rows.any() else [f"every row meets {mark.words}"]
 
 
@@ -229,8 +230,8 @@ def _read_as(columns: Mapping[str, pl.Series], names: Sequence[str], *, typed: b
         kind, _, of = name.partition(":")
         column = columns[of]
         missing = column.is_null()
-        if not typed or column.dtype == JSON_TEXT:
-            missing |= column.cast(pl.String).is_in([NAN] if typed else [""])
+        if column.dtype == JSON_TEXT:
+            missing |= column.cast(pl.String) == NAN
         elif column.dtype.is_float():
             missing |= column.is_nan()
         if kind == "null":

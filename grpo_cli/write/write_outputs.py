@@ -149,6 +149,7 @@ def merged_keys(narrow: Narrow, tables: Sequence[FileTable], targets: Sequence[T
     """Warnings of keys of a file that a conversion may write as one text: `1` and `"1"` become one group for whoever reads it."""
     warnings = []
     for column in narrow.key:
+        warnings += _empty_keys(column, tables, targets)
         if column.dtype != JSON_TEXT:  # all keys have one type
             continue
         of_groups = column.alias("")  # polars takes a name such as ^a$ for a pattern
@@ -169,6 +170,16 @@ def merged_keys(narrow: Narrow, tables: Sequence[FileTable], targets: Sequence[T
                 )
                 warnings.append(f"{merged}; the format of the input keeps them apart")
     return warnings
+
+
+def _empty_keys(column: pl.Series, tables: Sequence[FileTable], targets: Sequence[Target]) -> list[str]:
+    """Warnings of a conversion that makes an empty text null, as an empty cell is read."""
+    files = zip(tables, targets, strict=True)
+    cells = [target for table, target in files if target.format.record == "texts" != table.format.record]
+    if not cells or not (bare_texts(column.alias("")) == "").any():
+        return []
+    empty = f"{cells[0].name}: {column.name} is an empty text in some rows, and an empty cell is read as null"
+    return [f"{empty}; the format of the input keeps it"]
 
 
 @contextmanager

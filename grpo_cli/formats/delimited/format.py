@@ -79,7 +79,7 @@ class Delimited(InCells):
             return header.names
 
     def scan(self, source: Input, fields: Sequence[Field], watched: Collection[str] = ()) -> Scanned:
-        """A column per field: numbers if the field is a number, text for keys. An empty cell is null."""
+        """A column per field: numbers if the field is a number, text for keys. An empty cell is null, with quotes or without."""
 
         def typed(texts: list[pl.Series], place: Place) -> list[pl.Series]:
             # Categories store equal keys once, and do not keep the block in memory.
@@ -184,7 +184,7 @@ class Delimited(InCells):
             for at, cell in enumerate(raw if self.strict else ()):
                 if cell.decode(errors="ignore").encode() != cell:
                     raise DataError("a cell is not UTF-8", "write the file in UTF-8", place=place(at))
-            texts.append(pl.Series([text_of(cell) if cell else None for cell in raw], dtype=pl.String))
+            texts.append(pl.Series([text_of(cell) or None for cell in raw], dtype=pl.String))
         return _ReadBlock(found.rows(), convert(texts, place))
 
     # --- writing -----------------------------------------------------------------------------------------------

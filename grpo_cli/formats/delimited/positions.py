@@ -104,7 +104,7 @@ def cells_of(record: bytes, separator: bytes) -> list[bytes] | None:
 
 
 def text_of(cell: bytes) -> str:
-    """The text of a raw cell; bytes that are not UTF-8 stay apart from each other as escapes."""
+    """The text of a raw cell, which counts as null if it is empty; bytes that are not UTF-8 stay apart from each other as escapes."""
     match = _QUOTED.fullmatch(cell)
     if match is not None:
         cell = match[1].replace(b'""', QUOTE) + match[2]
@@ -141,9 +141,8 @@ class Positions(NamedTuple):
         return self.stops[at] + 1, self.stops[at + 1]
 
     def texts(self, at: int) -> pl.Series:
-        """The texts of a cell of each record; null if empty."""
+        """The texts of a cell of each record; null if empty, also between quotes."""
         starts, ends = self.cell(at)
-        empty = np.flatnonzero(starts == ends)
         escaped = _NONE
         if len(self.quotes):
             found = np.frombuffer(self.data, np.uint8)
@@ -153,6 +152,7 @@ class Positions(NamedTuple):
             starts, ends = starts + quoted, ends - quoted
             inside = np.searchsorted(self.quotes, starts) < np.searchsorted(self.quotes, ends)
             escaped = np.flatnonzero(inside)
+        empty = np.flatnonzero(starts == ends)
         texts = between(self.data, starts, ends)
         # Through bytes, polars checks that they are UTF-8, which for each cell of a row takes as long as for the block.
         texts = texts if self.is_utf8 else texts.cast(pl.Binary).cast(pl.String)

@@ -133,6 +133,22 @@ def test_a_mistake_is_reported_with_its_row(records: str, message: str, size: in
         csv.scan(data, [Field("k", "key"), Field("r", "number")])
 
 
+@pytest.mark.parametrize("of", [CSV, TSV])
+@pytest.mark.parametrize("size", [16, 4 << 20])
+def test_an_empty_cell_is_null_with_quotes_or_without(of: Csv | Tsv, size: int) -> None:
+    text = 'k,r\n"",""\n,1\n"a",\n" ",""\n"""",2\n'.replace(",", of.separator.decode())
+    for data in (
+        text,
+        text + "\n",
+        text + f'a"b{of.separator.decode()}""\n',
+    ):  # the last one is read record by record
+        source = in_memory(data)
+        frame = replace(of, block_size=size).scan(source, [Field("k", "key"), Field("r", "number")]).frame
+        assert frame["k"][:5].to_list() == [None, None, "a", " ", '"']
+        assert frame["r"][:5].to_list() == [None, 1.0, None, None, 2.0]
+        assert of.read(source)["r"][:5].to_list() == [None, "1", None, None, "2"]
+
+
 def test_a_cell_that_is_longer_than_many_blocks_is_read() -> None:
     text = 'a "" ,\n' * 3_000
     data = in_memory(f'k,r\n"{text}",1\nb,2\n')

@@ -114,6 +114,48 @@ def test_a_cell_of_csv_is_a_number_a_text_and_nothing_if_it_is_empty() -> None:
     assert statuses(path, "x > 1 or reward >= 2") == "0"
 
 
+EMPTY = """\
+x is null | 014
+x is not null | 23
+x != 'b' | 2
+x < 'b' | 2
+x <= 'b' | 23
+not x == 'b' | 0124
+n is null | 01
+n >= 0 | 234
+"""
+
+
+@pytest.mark.parametrize("case", EMPTY.splitlines())
+def test_an_empty_cell_of_csv_is_null_with_quotes_or_without(case: str) -> None:
+    text, places = case.split(" | ")
+    Path("x.csv").write_text('prompt_id,reward,x,n\na,1,"",\na,2,,""\na,3,a,1\na,4,"b",2\na,5,"","3"\n')
+    assert statuses("x.csv", text) == "".join(sorted({*"01234"} - {*places}))
+
+
+def test_an_empty_cell_is_null_in_every_command() -> None:
+    Path("x.csv").write_text('prompt_id,reward,x\na,1,""\na,2,\na,3,b\nb,1,""\nb,0,"c"\n')
+    Path("scores.csv").write_text('id,score\nb,1\nc,""\n')
+    done = adv("compute x.csv -o out.csv", "--rows", "x == ''")
+    assert "no row of 5 meets" in done.err
+    assert "null, as an empty cell of CSV is, is not met" in done.err
+    assert adv("compute x.csv -o out.csv", "--rows", "x == '' or x == 'b'", "-q").status == 0
+    assert [row["advantage"] for row in rows_of("out.csv")] == [None, None, 0, None, None]
+    by = facts_of("inspect x.csv --by x --json")["by"]["lines"]
+    assert [(line["value"], line["rows"]) for line in by] == [("b", 1), ("c", 1), (None, 3)]
+    ran("add x.csv --from scores.csv --on x=id -o added.csv")
+    assert [row["score"] for row in rows_of("added.csv")] == [None, None, 1, None, None]
+    Path("keys.csv").write_text('prompt_id,reward\n"",1\n"",0\n')
+    assert "prompt_id is null or missing" in adv("compute keys.csv").err
+
+
+def test_an_empty_key_that_a_conversion_makes_null_is_told() -> None:
+    write("x.jsonl", [{"prompt_id": "", "reward": 1}, {"prompt_id": "", "reward": 0}])
+    warning = "x.csv: prompt_id is an empty text in some rows, and an empty cell is read as null"
+    assert facts_of("compute x.jsonl -o x.csv")["warnings"] == [f"{warning}; the format of the input keeps it"]
+    assert facts_of("compute x.jsonl -o x.parquet")["warnings"] == []
+
+
 def test_a_time_is_compared_as_it_is_written() -> None:
     days = pl.read_csv(b"prompt_id,reward,day\na,0,2026-01-09\na,1,2026-01-10\na,2,2026-01-11\n")
     day = pl.col("day").str.to_date()
