@@ -30,6 +30,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, GrpoError, Spelling, UnknownName, UsageError
 from grpo_cli.files.kept import keeping
 from grpo_cli.formats.frame import EXPLODE, FRAME, FrameReader
+from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.config import beside
 from grpo_cli.options.given import Given
 from grpo_cli.options.keywords import (
@@ -43,7 +44,7 @@ from grpo_cli.options.keywords import (
 )
 from grpo_cli.options.meant import unknown_option
 from grpo_cli.options.resolve import normalized, plan_of, refuse_twice, weights_of
-from grpo_cli.options.table import BY_VALUE, COMMANDS, COMPUTED, OF_PART, ON_FRAMES, OPTIONS
+from grpo_cli.options.table import BY_VALUE, COMPUTED, OF_PART, ON_FRAMES, OPTIONS
 from grpo_cli.read.build_table import read, read_parts
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow

@@ -45,6 +45,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
 
     These two leave out broken rows, with a warning. `kind` is what a row is called, and `group` that of the entry points.
     `made` turns an entry (one of several, each a `like`) into a row; `validate` refuses a row that can be found by its name.
+    What it needs anyway is loaded beforehand (`loads`): that is not the time of the package.
     """
 
     kind: str
@@ -53,6 +54,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
     made: Callable[[str, dict[str, Any]], Row]
     like: type
     validate: Callable[[Row], object] = id
+    loads: str = "polars"
     _file: str = ""  # given to this run, and its rows
     _of_file: Mapping[str, Row] = field(default_factory=dict)
     _imported: dict[EntryPoint, Row | PluginError] = field(default_factory=dict)
@@ -135,8 +137,8 @@ class Registry(Mapping[str, Row], Generic[Row]):
             raise PluginError(f"several packages have a {self.kind} {name}: {listed}", "uninstall all but one of them")
         (point,) = points
         if point not in self._imported:
-            import polars as pl  # noqa: F401 - the tool's own time, not that of the package
-
+            if self.loads:
+                import_module(self.loads)
             began = perf_counter()
             self._imported[point] = self._loaded(point)
             if (seconds := perf_counter() - began) > SLOW:

@@ -18,10 +18,10 @@ from grpo_cli.engine.group_stats import finite_rows, group_extremes
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName
+from grpo_cli.options.commands import COMMANDS, command_line
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.export_kinds import EXPORT_KINDS
 from grpo_cli.options.given import Given
-from grpo_cli.options.table import COMMANDS, command_line
 from grpo_cli.read.tables import FileTable
 from grpo_cli.runs.group_rows import describe_rows, rows_of_groups
 from grpo_cli.runs.inspect import Job, scored

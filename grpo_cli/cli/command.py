@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, get_origin
 
@@ -20,11 +19,12 @@ from typer.core import TyperCommand, TyperGroup
 from grpo_cli import __version__
 from grpo_cli.cli.help import HELP_ALL, PROGRAM, of_command, of_program
 from grpo_cli.engine.coerce import typed
-from grpo_cli.errors import GrpoError, UnknownName, UsageError, printable
+from grpo_cli.errors import GrpoError, PluginError, UnknownName, UsageError, printable
+from grpo_cli.options.commands import COMMANDS, Command
 from grpo_cli.options.given import Given
 from grpo_cli.options.meant import meant, unknown_option
-from grpo_cli.options.table import COMMANDS, EVERY, Command, Option
-from grpo_cli.plugins import PluginWarning, Registry
+from grpo_cli.options.table import Option
+from grpo_cli.plugins import PluginWarning, Registry, in_words, named
 
 
 class Line(NamedTuple):
@@ -49,12 +49,25 @@ class Line(NamedTuple):
         if typed and not quiet:
             print("reading rows from the terminal: end with Ctrl-D, or pipe them in", file=sys.stderr)
         with _warnings_said(quiet=quiet), beside(given):
-            if self.command.job:
+            self._perform(given)
+
+    def _perform(self, given: Given) -> None:
+        """Call the command; an error of one of a package that is none of ours is told in one sentence."""
+        try:
+            if self.command.body:
+                named(self.command.body)(given)
+            else:
                 from grpo_cli.cli.output import run
 
                 run(self.command, given)
-            else:
-                getattr(import_module(f"grpo_cli.cli.{self.command.name}"), self.command.name)(given)
+        except (GrpoError, OSError, MemoryError):
+            raise
+        except Exception as error:
+            package = COMMANDS.origin(self.command.name)
+            if not package:
+                raise
+            what = f"the command {self.command.name} of {package} failed: {in_words(error)}"
+            raise PluginError(what, "--debug shows where") from error
 
     def _name_file(self, given: Given) -> None:
         """Print what the file of GRPO_ADV_CONFIG sets (not with --quiet), or that one of the working folder is not read."""
@@ -66,7 +79,7 @@ class Line(NamedTuple):
             words = []
             for name in self.command.takes:
                 if name in given and name not in {"config", *self.given}:
-                    words += EVERY[name].words(given[name])
+                    words += self.command.takes[name].words(given[name])
             said = f"{shlex.join(words)}; --no-config leaves it out" if words else f"nothing for {self.command.name}"
             note = f"{given.config} sets {said}"
         else:
@@ -135,23 +148,41 @@ class _Command(TyperCommand):
 
 
 class _Commands(TyperGroup):
-    """All commands; the error for an unknown one suggests a similar name."""
+    """All commands; the error for an unknown one suggests a similar name. Those of packages are looked for where no other has the name."""
+
+    def list_commands(self, _: Any) -> list[str]:
+        return [*COMMANDS]
 
     def get_params(self, ctx: Any) -> list[Any]:
         return [_converting(parameter) for parameter in super().get_params(ctx)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        command = super().get_command(ctx, cmd_name)
-        if command is None and not ctx.resilient_parsing:  # completion parses resiliently and expects no error
-            if Path(cmd_name).suffix or "/" in cmd_name or cmd_name == "-":
-                raise UsageError(f"{cmd_name} is not a command", f"did you mean {PROGRAM} compute {cmd_name}?")
-            raise UnknownName.among("command", cmd_name, COMMANDS)
+        known = super().get_command(ctx, cmd_name)
+        if known is not None:
+            return known
+        try:
+            command = _Command(_row(cmd_name))
+        except GrpoError:
+            if ctx.resilient_parsing:  # completion expects no error
+                return None
+            raise
+        self.add_command(command)
         return command
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         # Typer keeps opts in a set.
         options = [(", ".join(sorted(param.opts)), param.help) for param in self.get_params(ctx)]
-        formatter.write(of_program(self.help or "", options))
+        with _warnings_said(quiet=False):  # of commands of packages
+            formatter.write(of_program(self.help or "", options))
+
+
+def _row(name: str) -> Command:
+    """The command of this name. Installed packages are looked at only if no built-in one has it."""
+    if Path(name).suffix or "/" in name or name == "-":
+        raise UsageError(f"{name} is not a command", f"did you mean {PROGRAM} compute {name}?")
+    if name not in COMMANDS:
+        raise UnknownName.among("command", name, COMMANDS)
+    return COMMANDS[name]
 
 
 @cache
@@ -165,10 +196,7 @@ def _program() -> Any:
     ) -> None:
         """Advantages for reinforcement learning, computed offline from reward files."""
 
-    program: Any = typer.main.get_command(app)
-    for row in COMMANDS.values():
-        program.add_command(_Command(row))
-    return program
+    return typer.main.get_command(app)
 
 
 def _version(given: bool) -> None:  # noqa: FBT001 - typer's callback

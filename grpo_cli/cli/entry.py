@@ -182,15 +182,17 @@ def _say(message: str, hints: Sequence[str] = (), commands: Sequence[str] = ()) 
 
 def _command(words: Sequence[str], error: GrpoError, cure: Cure) -> str:
     """The command that takes a way out, or has the word that was meant; empty if there is none to copy."""
-    from grpo_cli.options.table import COMMANDS, EVERY
+    from grpo_cli.options.commands import COMMANDS
 
     if error.meant and cure is error.cures[0] and error.meant[0] in words:
         wrong, right = error.meant
         return shlex.join(["grpo-adv", *(right if word == wrong else word for word in words)])
-    if not words or words[0] not in COMMANDS:
+    try:
+        takes = COMMANDS[words[0]].takes
+    except (LookupError, GrpoError):  # no command, or one of a package that is broken
         return ""
     way = cure if isinstance(cure, Way) else _way(cure)
-    row = next((EVERY[name] for name in COMMANDS[words[0]].options if EVERY[name].flag == way.flag), None)
+    row = next((row for row in takes.values() if row.flag == way.flag), None)
     if row is None or {way.flag, "-"} & {*words} or (row.takes and not way.value):
         return ""
     return shlex.join(["grpo-adv", *words, way.flag, *([way.value] if row.takes else [])])

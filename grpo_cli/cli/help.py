@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from grpo_cli.cli.terminal import BOLD, CYAN, coloured
-from grpo_cli.options.table import COMMANDS, EVERY, Command, Option
+from grpo_cli.options.commands import COMMANDS, Command
+from grpo_cli.options.table import Option
 
 PROGRAM = "grpo-adv"
 HELP_ALL = "--help-all"
@@ -20,7 +21,8 @@ _NARROWEST = 60  # columns
 
 def of_command(row: Command, *, whole: bool = False) -> str:
     """What the command does, an example, its argument, and its options by panel: those that most runs need, or with `whole` all."""
-    shown = [EVERY[name] for name in (() if whole else row.common) or row.options]
+    options = [*row.options, *(one.name for one in row.own)]
+    shown = [row.takes[name] for name in (() if whole else row.common) or options]
     panels = dict.fromkeys(one.panel for one in shown)
     line = partial(_line, whole=whole)
     usage = [PROGRAM, row.name]
@@ -38,7 +40,7 @@ def of_command(row: Command, *, whole: bool = False) -> str:
         of_panel = [line(one) for one in shown if one.panel == panel]
         parts.append((panel, _lines(of_panel)))
     if row.common and not whole:
-        parts.append((f"all {len(row.options)} options: {PROGRAM} {row.name} {HELP_ALL}", ()))
+        parts.append((f"all {len(options)} options: {PROGRAM} {row.name} {HELP_ALL}", ()))
     return _page(parts)
 
 
@@ -49,14 +51,22 @@ def _usage(argument: Option) -> str:
 
 
 def of_program(text: str, options: Iterable[tuple[str, str]]) -> str:
-    """The commands, and the options of the program itself."""
-    commands = [(row.name, row.help) for row in COMMANDS.values()]
+    """The commands, those of installed packages by themselves, and the options of the program itself."""
+    label = max(map(len, COMMANDS))
+    built_in, of_packages = [], []
+    for row in COMMANDS.values():
+        package = COMMANDS.origin(row.name)
+        if package:
+            of_packages.append((row.name, f"{row.help.removesuffix('.')} ({package})."))
+        else:
+            built_in.append((row.name, row.help))
     own = [(flag, meaning.removesuffix(".")) for flag, meaning in options]
     return _page(
         [
             (f"{PROGRAM} COMMAND [OPTIONS]", ()),
             (_wrapped(text), ()),
-            ("Commands", _lines(commands, label=max(map(len, COMMANDS)))),
+            ("Commands", _lines(built_in, label=label)),
+            *([("Commands of packages", _lines(of_packages, label=label))] if of_packages else []),
             ("Options", _lines(own)),
             (f"the options of a command: {PROGRAM} COMMAND --help", ()),
         ]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 from grpo_cli.cli.engine import workers
 from grpo_cli.cli.output import progress, screen, show
 from grpo_cli.errors import UsageError
+from grpo_cli.options.commands import COMMANDS, command_line
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import refuse_beside
-from grpo_cli.options.table import COMMANDS, command_line
 from grpo_cli.runs.asked import condition_of, draws_of
 from grpo_cli.runs.inspect import Job, run
 

@@ -14,8 +14,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from grpo_cli.cli.terminal import has_colours
 from grpo_cli.errors import GateError, GrpoError
+from grpo_cli.options.commands import Command
 from grpo_cli.options.given import Given
-from grpo_cli.options.table import Command
 from grpo_cli.plugins import Registry, named
 from grpo_cli.stats.document import plain_data
 

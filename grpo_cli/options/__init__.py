@@ -1,1 +1,1 @@
-"""The options, each once: what it means for a plan, and the grammar of conditions."""
+"""The options and the commands, each once: what an option means for a plan, and the grammar of conditions."""

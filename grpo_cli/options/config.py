@@ -61,7 +61,8 @@ def with_config(given: Given, takes: Mapping[str, Option] = OPTIONS, *, variable
             raise UsageError(f"{key} in {name} is an option of another command", cure)
         if key not in keys:
             raise unknown_option(f"option in {name}", key, keys, hint)
-    config = Given(normalized(keys[key], value, f" in {name}") for key, value in content.items())
+    known = {**EVERY, **takes}
+    config = Given(normalized(keys[key], value, f" in {name}", known) for key, value in content.items())
     return _merged(given, config, str(name), takes)
 
 

@@ -20,7 +20,7 @@ from grpo_cli.errors import UnknownName, UsageError, near_names
 from grpo_cli.options.given import Given
 from grpo_cli.options.meant import meant
 from grpo_cli.options.needs import Asked, without_effect
-from grpo_cli.options.table import BY_VALUE, EVERY, NO_ROLLOUTS, OF_PART, OPTIONS
+from grpo_cli.options.table import BY_VALUE, EVERY, NO_ROLLOUTS, OF_PART, OPTIONS, Option
 from grpo_cli.values.paths import items
 
 FORMULA = frozenset({"preset", "method", "expr", "param"})  # they are chosen together
@@ -33,9 +33,10 @@ SINGLETON = {
 }
 
 
-def normalized(name: str, value: Any, where: str = "") -> tuple[str, Any]:
+def normalized(name: str, value: Any, where: str = "", known: Mapping[str, Option] = EVERY) -> tuple[str, Any]:
     """An option's value as the command line would have given it."""
-    hint = EVERY[name].type
+    row = known[name]
+    hint = row.type
     if name == "plans":
         return name, _plans(value, where)
     if get_origin(hint) is list:
@@ -44,7 +45,7 @@ def normalized(name: str, value: Any, where: str = "") -> tuple[str, Any]:
         return name, [str(item) for item in _several(value)]
     if hint is str and not isinstance(value, str):
         value = ":".join(map(str, _several(value)))
-    key = EVERY[name].flag.removeprefix("--")
+    key = row.flag.removeprefix("--")
     return name, typed(value, hint, f"{key}{where}" if where else key.replace("-", "_"))
 
 

@@ -13,9 +13,10 @@ import polars as pl
 import pytest
 
 import grpo_cli
+from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.config import LISTS, with_config
 from grpo_cli.options.given import Given
-from grpo_cli.options.table import COMMANDS, OUTPUT, Option
+from grpo_cli.options.table import OUTPUT, Option
 from tests.support.command import Done, adv, facts_of, ran
 from tests.support.drawn import paired
 from tests.support.jobs import write

@@ -17,7 +17,8 @@ import pytest
 from benchmarks import chart
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
-from grpo_cli.options.table import COMMANDS, EVERY
+from grpo_cli.options.commands import COMMANDS
+from grpo_cli.options.table import EVERY
 from grpo_cli.schemas.table import REFUSED, schemas
 from tests.support.command import adv, ran
 from tests.support.documents import BLOCK, PAGES, TABLES, commands_of, regenerated, run, shell

@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from grpo_cli.engine.presets import presets
-from grpo_cli.options.table import COMMANDS
+from grpo_cli.options.commands import COMMANDS
 from grpo_cli.schemas.table import schemas as known_schemas
 from tests.e2e.test_snapshots import CASES
 from tests.support.command import adv, ran

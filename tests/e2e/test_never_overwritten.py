@@ -17,7 +17,7 @@ import pytest
 
 import grpo_cli
 from grpo_cli.errors import UsageError
-from grpo_cli.options.table import COMMANDS
+from grpo_cli.options.commands import COMMANDS
 from tests.support import harbor
 from tests.support.command import Done, adv, files, ran
 from tests.support.drawn import paired

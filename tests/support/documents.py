@@ -35,8 +35,9 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import presets as known_presets
 from grpo_cli.formats.registry import FORMATS
 from grpo_cli.guests.audit import groupings
+from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES
-from grpo_cli.options.table import COMMANDS, EVERY, OF_PART, Option
+from grpo_cli.options.table import EVERY, OF_PART, Option
 from grpo_cli.render import plan_text
 from grpo_cli.render.methods import as_dict as method_facts
 from grpo_cli.render.presets import as_dict as preset_facts

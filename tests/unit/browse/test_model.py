@@ -13,8 +13,8 @@ from grpo_cli.browse.lines import GroupLines, ordered, rollout_lines, trend_line
 from grpo_cli.browse.model import FACTS, Model, commands
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.options.commands import command_line
 from grpo_cli.options.given import Given
-from grpo_cli.options.table import command_line
 from grpo_cli.read.texts import Labels
 from grpo_cli.render.explain import of_row
 from grpo_cli.render.text import strip

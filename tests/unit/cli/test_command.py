@@ -20,7 +20,8 @@ from grpo_cli.cli.command import Line, read
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import UsageError
-from grpo_cli.options.table import COMMANDS, EVERY, Command, Option
+from grpo_cli.options.commands import COMMANDS, Command
+from grpo_cli.options.table import EVERY, Option
 from grpo_cli.schemas.table import schemas
 from tests.support.command import adv
 from tests.unit.test_rooms import loaded_by

@@ -10,8 +10,9 @@ import pytest
 import grpo_cli
 from grpo_cli.browse.model import KINDS as MENU
 from grpo_cli.errors import UsageError
+from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES
-from grpo_cli.options.table import COMMANDS, EVERY, OF_KINDS
+from grpo_cli.options.table import EVERY, OF_KINDS
 from grpo_cli.runs.export_kinds import STEPS
 from tests.support.command import adv
 from tests.support.documents import TABLES

@@ -15,11 +15,12 @@ from grpo_cli.cli.command import Line, read
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import UnknownName, UsageError, near_names
+from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.config import with_config
 from grpo_cli.options.given import Given
 from grpo_cli.options.meant import MEANT
 from grpo_cli.options.resolve import plan_of
-from grpo_cli.options.table import COMMANDS, EVERY
+from grpo_cli.options.table import EVERY
 from tests.support.command import adv
 
 ROWS = [(option, name, sentence) for option, names in MEANT.items() for name, sentence in names.items()]

@@ -14,17 +14,19 @@ import pytest
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip
 from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.config import with_config
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import normalized, plan_of, settings
-from grpo_cli.options.table import COMMANDS, OF_KINDS, OPTIONS
+from grpo_cli.options.table import OF_KINDS, OPTIONS
 from grpo_cli.runs.compute_files import Job
 from grpo_cli.schemas.table import Mark
 from tests.support.command import adv
 from tests.support.keywords import KINDS
 
 if TYPE_CHECKING:
-    from grpo_cli.options.table import Command, Option
+    from grpo_cli.options.commands import Command
+    from grpo_cli.options.table import Option
 
 
 def options_of(text: str) -> Given:
