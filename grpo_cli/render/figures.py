@@ -418,7 +418,7 @@ def _of_runs(compared: Runs) -> list[Figure]:
     solved = Figure("run_rates", "estimates", "Solve rates of the runs", said, rates, x="", y="share of prompts")
     base = runs[0].name
     apart = [_estimate(one.name, f"change from {base}", one.change) for one in differences]
-    said = "The change over the prompts of both runs, with its 95% interval. If the interval includes 0, the change may be chance."
+    said = "The change over the prompts of both runs, with its 95% interval. If it includes 0, other prompts may not change that way."
     for one in differences:
         for word, prompts in (("gained", one.gained), ("lost", one.lost)):
             if prompts:

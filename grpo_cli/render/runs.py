@@ -77,7 +77,7 @@ def _shown(one: Difference) -> str:
     name = clean(one.name)
     smallest = one.detectable or 0.0
     if smallest >= 1:
-        return f"{name}: too few prompts to detect any change"
+        return f"{name}: too few prompts to detect any change of others like them"
     detected = f"to detect a change of {100 * smallest:.1f} points or more"
     return f"{name}: {detected}; 2 points take {one.prompts_for_2_points:,} prompts"
 

@@ -36,8 +36,10 @@ class Estimate:
     """A mean over prompts with its 95 % interval; null if there are too few prompts for one."""
 
     mean: float  # over the prompts; each counts once, unless `estimate` gets sizes
-    low: float | None  # the lower end of the 95 % interval; None with fewer than two prompts
-    high: float | None  # the upper end of the 95 % interval; None with fewer than two prompts
+    # the lower end of the 95 % interval for prompts like these; None if these are too few to say anything
+    low: float | None
+    # the upper end of the 95 % interval for prompts like these; None if these are too few to say anything
+    high: float | None
 
 
 def estimate(values: Vector, imagined: tuple[float, ...], sizes: Vector | None = None) -> Estimate:
@@ -51,9 +53,10 @@ def estimate(values: Vector, imagined: tuple[float, ...], sizes: Vector | None =
         return Estimate(mean, None, None)
     centre, size, freedom = error
     half = student(freedom) * size
-    low = max(centre - half, min(imagined))
-    high = min(centre + half, max(imagined))
-    return Estimate(mean, low, high)
+    least, most = min(imagined), max(imagined)
+    if centre - half <= least and centre + half >= most:  # a change of two prompts: it may be any
+        return Estimate(mean, None, None)
+    return Estimate(mean, max(centre - half, least), min(centre + half, most))
 
 
 def standard_error(
@@ -200,25 +203,36 @@ def holm(p_values: Mapping[str, float | None]) -> dict[str, float | None]:
 # --- in words ----------------------------------------------------------------------------------------------
 
 
-def is_sure(change: Estimate, p: float | None) -> bool:
-    """Whether a change is more than chance: by its p value, and by its interval, which it must have."""
-    if change.low is None or change.high is None or p is None:
-        return False
-    return p <= SURE and not change.low <= 0 <= change.high
+def in_a_sentence(run: str, base: str, prompts: int, change: Estimate, p: float | None) -> str:
+    """What a run solves beside the base. `p` is about these prompts, the interval about others like them.
 
-
-def solves_more(run: str, other: str, change: Estimate, p: float | None) -> str:
-    """What such a change means, in words."""
+    On few prompts, or where prompts change in both directions, the first may be certain and the second is not.
+    """
     more = "more" if change.mean > 0 else "fewer"
-    return f"{run} solves {more} of these prompts than {other}: {points(change, p)}"
-
-
-def points(change: Estimate, p: float | None) -> str:
-    """A change of a rate in points, its interval and its p value."""
-    text = f"{100 * change.mean:+.1f} points"
+    seen = f"{100 * change.mean:+.1f} points"
+    chance = in_words(p)
+    is_sure = p is not None and p <= SURE
     if change.low is None or change.high is None:
-        return text
-    return f"{text} (95% interval {100 * change.low:.1f} to {100 * change.high:.1f}, {in_words(p)})"
+        these = f"these {prompts:,} prompts"
+        solves = f"solves {more} of {these} than {base}"
+        nothing = f"{prompts:,} prompts say nothing of others"
+        if prompts == 1:
+            these = "this prompt"
+            solves = f"solves this prompt {more.replace('fewer', 'less')} often than {base}"
+            nothing = "1 prompt says nothing of others"
+        if not is_sure:
+            solves = f"shows no clear difference from {base} on {these}"
+        return f"{run} {solves}: {seen} ({chance}), and {nothing}"
+    interval = f"95% interval {100 * change.low:.1f} to {100 * change.high:.1f}"
+    is_sure_of_others = not change.low <= 0 <= change.high
+    if is_sure and is_sure_of_others:
+        return f"{run} solves {more} of these prompts than {base}: {seen} ({interval}, {chance})"
+    if is_sure:
+        not_of_others = f"which need not hold for others ({interval})"
+        return f"{run} solves {more} of these {prompts:,} prompts than {base}: {seen} ({chance}), {not_of_others}"
+    if is_sure_of_others:
+        return f"{run} may solve {more} of these prompts than {base}: {seen} ({interval}, but {chance})"
+    return f"{run} shows no clear difference from {base} on {prompts:,} prompts: {seen} ({interval}, {chance})"
 
 
 def in_words(p: float | None) -> str:

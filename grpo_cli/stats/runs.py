@@ -32,10 +32,8 @@ from grpo_cli.stats.intervals import (
     detectable,
     estimate,
     holm,
-    is_sure,
+    in_a_sentence,
     p_value,
-    points,
-    solves_more,
 )
 from grpo_cli.stats.trends import Trend
 
@@ -219,13 +217,7 @@ def _difference(name: str, pair: Matched, ends: tuple[float, float]) -> Differen
 
 def said(base: str, differences: Sequence[Difference]) -> str:
     """What the differences show, as a sentence to paste."""
-    parts = []
-    for one in differences:
-        if is_sure(one.change, one.p_holm):
-            parts.append(solves_more(one.name, base, one.change, one.p_holm))
-        else:
-            same = f"{one.name} shows no clear difference from {base} on {one.prompts:,} prompts"
-            parts.append(f"{same}: {points(one.change, one.p_holm)}")
+    parts = [in_a_sentence(one.name, base, one.prompts, one.change, one.p_holm) for one in differences]
     return f"{'; '.join(parts)}."
 
 

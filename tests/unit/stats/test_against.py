@@ -70,7 +70,10 @@ def test_prompts_with_equal_changes_have_no_interval_of_width_0(now: str, change
 def test_one_prompt_has_no_interval() -> None:
     assert changed({"a": "11"}, {"a": "01"})["change"] == {"mean": 0.5, "low": None, "high": None}
     text = " ".join(ran(COMMAND).out.split())
-    assert "now.csv shows no clear difference from before.csv on 1 prompts: +50.0 points." in text
+    says = (
+        "now.csv shows no clear difference from before.csv on this prompt: +50.0 points (p = 1.00), and 1 prompt says"
+    )
+    assert says in text
     assert changed({"a": "00"}, {"a": "00"})["change"]["mean"] == 0
 
 
@@ -122,7 +125,7 @@ def test_groups_of_several_steps_are_one_prompt() -> None:
     assert found["key"] == ["prompt_id"]
     assert found["prompts"] == 2
     assert [run["solve_rate"]["mean"] for run in found["runs"]] == [0.25, 0.25]
-    assert found["change"] == {"mean": 0, "low": -1, "high": 1}
+    assert found["change"] == {"mean": 0, "low": None, "high": None}  # of two prompts it may be any
 
 
 def test_rounding_in_a_mean_changes_no_prompt() -> None:

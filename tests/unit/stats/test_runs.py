@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import grpo_cli
 from grpo_cli.errors import UsageError
-from grpo_cli.stats.intervals import OF_CHANGE, OF_RATE, Rewards, estimate, holm, p_value
+from grpo_cli.stats.intervals import OF_CHANGE, OF_RATE, Rewards, estimate, holm, in_a_sentence, p_value
 from grpo_cli.stats.runs import compared
 from tests.support.command import adv, facts_of, ran
 from tests.support.drawn import is_nightly
@@ -66,6 +68,59 @@ def test_a_p_value_is_the_share_of_all_deals_that_change_as_much(
 def test_holm_allows_for_the_number_of_runs() -> None:
     found = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": None})
     assert found == {"a": pytest.approx(0.03), "b": pytest.approx(0.06), "c": pytest.approx(0.06), "d": None}
+
+
+# Rows of each prompt that are solved, of 8 in both runs: before, now, and what is said.
+VERDICTS = """\
+0 -> 8 | solves this prompt more often than base: +100.0 points (p < 0.001), and 1 prompt says nothing of others.
+8 -> 0 | solves this prompt less often than base: -100.0 points (p < 0.001), and 1 prompt says nothing of others.
+4 -> 5 | shows no clear difference from base on this prompt: +12.5 points (p = 1.00), and 1 prompt says nothing of others.
+0 0 -> 8 8 | solves more of these 2 prompts than base: +100.0 points (p < 0.001), and 2 prompts say nothing of others.
+4 4 -> 4 6 | shows no clear difference from base on these 2 prompts: +12.5 points (p = 0.72), and 2 prompts say nothing of others.
+0 0 0 0 -> 8 8 8 8 | solves more of these 4 prompts than base: +100.0 points (p < 0.001), which need not hold for others (95% interval -18.9 to 100.0).
+8 8 8 8 -> 0 0 0 0 | solves fewer of these 4 prompts than base: -100.0 points (p < 0.001), which need not hold for others (95% interval -100.0 to 18.9).
+4 4 4 4 -> 4 4 5 5 | shows no clear difference from base on 4 prompts: +6.2 points (95% interval -62.5 to 70.8, p = 0.81).
+4 4 4 4 4 4 4 4 4 4 4 4 -> 8 8 8 8 8 8 8 8 8 0 0 0 | solves more of these 12 prompts than base: +25.0 points (p < 0.001), which need not hold for others (95% interval -12.0 to 54.9).
+0 0 0 0 0 0 0 0 0 0 0 0 -> 8 8 8 8 8 8 8 8 8 8 8 8 | solves more of these prompts than base: +100.0 points (95% interval 54.9 to 100.0, p < 0.001).
+"""
+
+
+@pytest.mark.parametrize("case", VERDICTS.splitlines())
+def test_a_verdict_says_what_holds_of_these_prompts_and_what_of_others(case: str) -> None:
+    solved, says = case.split(" | ")
+    for name, counts in zip(("base", "now"), solved.split(" -> "), strict=True):
+        lines = ["prompt_id,reward"]
+        lines += [f"p{at},{row < int(count):d}" for at, count in enumerate(counts.split()) for row in range(8)]
+        Path(f"{name}.csv").write_text("\n".join(lines))
+    verdict = facts_of("inspect now.csv --against base=base.csv")["verdict"]
+    assert verdict == f"now.csv {says}"
+    assert f"verdict {verdict}" in " ".join(ran("inspect now.csv --against base=base.csv").out.split())
+    now, base = (pl.read_csv(f"{name}.csv") for name in ("now", "base"))
+    assert grpo_cli.inspect(now, against={"base": base}).runs["verdict"] == verdict.replace("now.csv", "now")
+
+
+def test_a_change_that_is_certain_for_others_and_not_for_these_may_be_one() -> None:
+    """One rollout a prompt: the exact test of 16 gained and 6 lost is 0.0525, Student's interval has no 0."""
+    change = np.array([1.0] * 16 + [-1.0] * 6 + [0.0] * 78)
+    says = "now may solve more of these prompts than base: +10.0 points (95% interval 0.4 to 19.2, but p = 0.052)"
+    assert in_a_sentence("now", "base", 100, estimate(change, OF_CHANGE), 0.0525) == says
+
+
+@given(counts=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=12))
+def test_no_verdict_denies_its_p_value_or_its_interval(counts: list[tuple[int, int]]) -> None:
+    runs = []
+    for solved in zip(*counts, strict=True):
+        prompts = np.repeat(np.arange(len(counts)), 6)
+        values = np.concatenate([np.arange(6) < each for each in solved]).astype(float)
+        runs.append(Rewards.of(prompts, values, len(counts)))
+    p = p_value(*runs)
+    change = estimate(runs[0].rates - runs[1].rates, OF_CHANGE)
+    says = in_a_sentence("now", "base", len(counts), change, p)
+    assert ("no clear difference" in says) == (p > 0.05 and "may solve" not in says)
+    assert ("say" in says.split("others")[0] and "nothing" in says) == (len(counts) <= 2)
+    if change.low is not None and change.high is not None and not change.low <= 0 <= change.high:
+        assert "no clear difference" not in says
+        assert "need not hold" not in says
 
 
 def test_pass_at_k_and_pass_all_k_are_shares_of_all_draws() -> None:
