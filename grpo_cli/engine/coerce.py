@@ -13,6 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from grpo_cli.errors import UsageError
 
+LARGEST = 2**63 - 1  # polars and numpy count in signed words of 64 bits
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
@@ -55,14 +56,23 @@ def _number(value: object) -> float:
 
 
 def _integer(value: object) -> int:
+    number = _exact(value)
+    if number is None:
+        raise TypeError("a whole number")
+    if abs(number) > LARGEST:
+        raise TypeError(f"a whole number of at most {LARGEST}")
+    return number
+
+
+def _exact(value: object) -> int | None:
     with suppress(ValueError):
         if isinstance(value, (int, str)) and not isinstance(value, bool):
-            return int(value)  # exact, where a float is not
+            return int(value)  # where a float is not exact
     with suppress(TypeError):
         number = _number(value)
         if number.is_integer():
             return int(number)
-    raise TypeError("a whole number")
+    return None
 
 
 def _flag(value: object) -> bool:

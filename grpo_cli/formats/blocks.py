@@ -122,7 +122,7 @@ def _opened_at(source: Input, start: int) -> BinaryIO:
 def end_of_line(source: Input, handle: BinaryIO, near: int) -> int:
     """The end of the line that an offset is in."""
     handle.seek(near)
-    rest = len(handle.readline(source.max_line + 1))
+    rest = len(handle.readline(min(source.max_line, source.pin.size) + 1))
     source.refuse_long_line(rest)
     return min(near + rest, source.pin.size)
 

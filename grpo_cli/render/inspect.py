@@ -521,7 +521,7 @@ def _table_of_groups(inspection: Inspection, sort: str | None, top: int | None) 
     frame = pl.DataFrame([*heads, *facts])
     if sort is not None:
         frame = frame.sort(sort, descending=True, nulls_last=True, maintain_order=True)
-    return frame if top is None else frame.head(top)
+    return frame if top is None else frame.head(min(top, len(frame)))
 
 
 def _markdown(frame: pl.DataFrame) -> str:

@@ -499,6 +499,7 @@ def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str
     if sort not in known:
         raise UnknownName.among("fact of a group", sort, known)
     groups = difficulty.comparable(groups).filter(pl.col(sort).is_not_null())
+    top = min(top, len(groups))
     size = pl.col(sort).cast(pl.Float64).fill_nan(None)
     ordered = groups.lazy().sort(size, "scored", "code", descending=[True, True, False], nulls_last=True)
     others = max(len(groups) - top, 0)
