@@ -142,18 +142,7 @@ _BUILT_IN: tuple[Command | str, ...] = (
         body="grpo_cli.cli.inspect:inspect",
         example="grpo-adv inspect rewards.jsonl --by step",
     ),
-    Command(
-        "browse",
-        "Browse rollouts in the terminal: groups, rewards, advantages and texts, with sorting, filters and search.",
-        options=options_of(
-            "where", "sort", "show", "by", "prompt", "response", "messages", "text_column", *ADVANTAGE, *READ, *SHOWN,
-        ),
-        common=(
-            "preset", "method", "scale", *GROUPED, *REWARDED, "where", "sort", "show", "by", "text_column", "color",
-        ),
-        body="grpo_cli.cli.browse:browse",
-        example="grpo-adv browse rewards.jsonl --where '0 < mean < 1' --sort std",
-    ),
+    "grpo_cli.guests.browse:COMMAND",
     Command(
         "report",
         "Plot rewards, groups and advantages: a self-contained HTML page or an image.",

@@ -142,7 +142,7 @@ def test_an_error_is_printed_before_the_screen_opens(line: str, message: str) ->
 
 
 def test_without_textual_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grpo_cli.cli.browse.find_spec", lambda _name: None)
+    monkeypatch.setattr("grpo_cli.guests.browse.run.find_spec", lambda _name: None)
     done = adv(BROWSE)
     assert done.status == 2
     assert "browse needs textual" in done.err

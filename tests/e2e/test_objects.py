@@ -16,11 +16,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from grpo_cli.browse.model import Model
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files import stores
 from grpo_cli.files.installation import install
 from grpo_cli.formats.registry import FORMATS
+from grpo_cli.guests.browse.model import Model
 from grpo_cli.read.texts import Reader, TextColumns
 from grpo_cli.runs import export
 from grpo_cli.runs.inspect import Job

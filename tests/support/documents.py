@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from grpo_cli import errors
-from grpo_cli.browse.keys import KEYS
 from grpo_cli.engine import plan_parts
 from grpo_cli.engine.estimators import expression
 from grpo_cli.engine.estimators.registry import ESTIMATORS
@@ -35,6 +34,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import presets as known_presets
 from grpo_cli.formats.registry import FORMATS
 from grpo_cli.guests.audit import groupings
+from grpo_cli.guests.browse.keys import KEYS
 from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES
 from grpo_cli.options.table import EVERY, OF_PART, Option

@@ -15,8 +15,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from grpo_cli.browse.model import Model
 from grpo_cli.errors import GrpoError
+from grpo_cli.guests.browse.model import Model
 from grpo_cli.read.texts import Reader, TextColumns
 from grpo_cli.runs.inspect import Job
 from grpo_cli.stats.inspection import View

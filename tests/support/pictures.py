@@ -10,9 +10,9 @@ from pathlib import Path
 from rich.cells import cell_len
 from rich.segment import Segment
 
-from grpo_cli.browse.app import Browser
+from grpo_cli.guests.browse.app import Browser
 from tests.support.jobs import ROOT, samples_in
-from tests.unit.browse.files import browser, driven, model
+from tests.unit.guests.browse.files import browser, driven, model
 
 PICTURE = ROOT / "docs" / "browse.svg"
 WIDE, HIGH = 8.4, 18  # pixels of a cell

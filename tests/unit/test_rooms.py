@@ -34,10 +34,10 @@ RULES: dict[str, str] = {
     "runs": "errors values files formats schemas engine options read stats choosing write",
     "render": "errors values files formats schemas engine options read stats choosing write runs",
     "twinkle": "errors engine write",
-    "browse": "errors values files engine options read stats choosing runs render",
-    "cli": "errors plugins files schemas engine options read stats choosing write runs render browse",
+    "cli": "errors plugins files schemas engine options read stats choosing write runs render",
     "guests": "",
     "guests/audit": "errors plugins values formats schemas engine options read stats write runs render",
+    "guests/browse": "errors values files engine options read stats choosing runs render cli",
     "api": "errors files formats engine options read stats choosing write runs render guests/audit",
 }
 # `read` asks the engine only what a plan needs, never to compute.
@@ -96,6 +96,11 @@ def test_the_rules_have_no_circle() -> None:
     for name, below in RULES.items():
         assert {*below.split()} <= seen
         seen.add(name)
+
+
+def test_only_the_python_api_may_import_a_guest() -> None:
+    """The core is understood without its guests, and a guest without the others."""
+    assert {name for name, below in RULES.items() if "guests" in below} == {"api"}
 
 
 def taken(name: str, other: str) -> set[tuple[str, ...]]:
@@ -185,7 +190,17 @@ def test_text_formats_load_no_pyarrow() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["--help", "--version", "compute --help", "methods", "methods rloo", "methods --json"]
+    "words",
+    [
+        "--help",
+        "--version",
+        "compute --help",
+        "audit --help",
+        "browse --help",
+        "methods",
+        "methods rloo",
+        "methods --json",
+    ],
 )
 def test_help_and_listings_load_nothing_heavy(words: str) -> None:
     line = f"sys.argv = ['grpo-adv', *{words.split()!r}]\nfrom grpo_cli.cli.entry import main"

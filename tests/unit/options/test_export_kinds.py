@@ -8,8 +8,8 @@ from typing import get_args, get_type_hints
 import pytest
 
 import grpo_cli
-from grpo_cli.browse.model import KINDS as MENU
 from grpo_cli.errors import UsageError
+from grpo_cli.guests.browse.model import KINDS as MENU
 from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES
 from grpo_cli.options.table import EVERY, OF_KINDS

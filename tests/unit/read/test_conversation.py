@@ -15,7 +15,7 @@ from grpo_cli.read.texts import Reader, TextColumns, passages_of, plain_texts
 from grpo_cli.runs.group_rows import report_groups
 from tests.support.command import adv
 from tests.support.jobs import write
-from tests.unit.browse.files import browser, driven, model, model_of
+from tests.unit.guests.browse.files import browser, driven, model, model_of
 
 # A value of JSON, and what is shown of it.
 SHOWN = r"""

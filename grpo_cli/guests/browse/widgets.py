@@ -17,7 +17,7 @@ from textual.screen import ModalScreen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from grpo_cli.browse.layout import shown, wrapped
+from grpo_cli.guests.browse.layout import shown, wrapped
 
 # The colours of the terminal, each with one meaning; none is the only sign.
 STYLES = Theme({

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.jobs import write
-from tests.unit.browse.files import browser, driven, model, model_of, rollouts, walked
+from tests.unit.guests.browse.files import browser, driven, model, model_of, rollouts, walked
 
 SAID = "the file changed while it was being read"
 HOSTILE = [

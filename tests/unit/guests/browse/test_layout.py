@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from grpo_cli.browse.layout import ENDS, beside, differing, page, shown, wrapped
-from grpo_cli.browse.lines import fitting
+from grpo_cli.guests.browse.layout import ENDS, beside, differing, page, shown, wrapped
+from grpo_cli.guests.browse.lines import fitting
 from grpo_cli.read.texts import Passage
 
 ANY_TEXT = st.text(st.characters(), max_size=200)

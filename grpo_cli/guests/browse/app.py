@@ -18,16 +18,16 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Input, Static
 
-from grpo_cli.browse import layout
-from grpo_cli.browse.keys import KEYS, described, footer
-from grpo_cli.browse.lines import GroupLines, rollout_lines, sign_of, trend_line
-from grpo_cli.browse.model import FACTS, KINDS, ORDER, Model, Rollout, commands, options_for
-from grpo_cli.browse.search import Search
-from grpo_cli.browse.widgets import STYLES, Choose, Listing, Notice, Page
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import GrpoError
 from grpo_cli.files.stores import is_url
+from grpo_cli.guests.browse import layout
+from grpo_cli.guests.browse.keys import KEYS, described, footer
+from grpo_cli.guests.browse.lines import GroupLines, rollout_lines, sign_of, trend_line
+from grpo_cli.guests.browse.model import FACTS, KINDS, ORDER, Model, Rollout, commands, options_for
+from grpo_cli.guests.browse.search import Search
+from grpo_cli.guests.browse.widgets import STYLES, Choose, Listing, Notice, Page
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import plan_of

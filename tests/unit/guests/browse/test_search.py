@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_cli.browse.model import Model
-from grpo_cli.browse.search import Search
 from grpo_cli.formats import registry
+from grpo_cli.guests.browse.model import Model
+from grpo_cli.guests.browse.search import Search
 from grpo_cli.read.texts import TextColumns
 from grpo_cli.values.cells import Excerpt, Field
 from tests.support.jobs import opened, write
-from tests.unit.browse.files import model, model_of
+from tests.unit.guests.browse.files import model, model_of
 
 TEXTS = [
     "The quick brown fox", 'she said "Quick!" to C:\\dir/file', "über alles, ÜBER ALLES", "<b>bold</b> & more",

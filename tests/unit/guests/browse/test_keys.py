@@ -14,17 +14,17 @@ import pytest
 from rich.color import ColorType
 from rich.text import Text
 
-from grpo_cli.browse import layout
-from grpo_cli.browse.app import Browser
-from grpo_cli.browse.keys import KEYS
-from grpo_cli.browse.model import Model
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
+from grpo_cli.guests.browse import layout
+from grpo_cli.guests.browse.app import Browser
+from grpo_cli.guests.browse.keys import KEYS
+from grpo_cli.guests.browse.model import Model
 from grpo_cli.read.tables import Binding
 from grpo_cli.read.texts import code_of
 from tests.support.jobs import rows_of
 from tests.support.pictures import NAMES, PICTURE, browsed, drawn
-from tests.unit.browse.files import browser, driven, model, model_of, rollouts, settled, walked
+from tests.unit.guests.browse.files import browser, driven, model, model_of, rollouts, settled, walked
 
 SCREENS = Path(__file__).parent / "screens"
 

@@ -30,7 +30,7 @@ def browse(given: Given) -> None:
     if not all(stream and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise UsageError("browse needs a terminal", "inspect --show KEY prints a group")
     Thread(target=import_module, args=["textual.app"]).start()  # takes 0.2 s, while the files are read
-    from grpo_cli.browse.model import Model
+    from grpo_cli.guests.browse.model import Model
     from grpo_cli.read.known_names import STEP_LIKE
     from grpo_cli.runs.inspect import Job
 
@@ -38,7 +38,7 @@ def browse(given: Given) -> None:
     job = replace(job, view=replace(job.view, by_steps=True, named=STEP_LIKE))
     with progress(given) as phase:
         model = Model.of(job, phase)
-    from grpo_cli.browse.app import Browser
+    from grpo_cli.guests.browse.app import Browser
 
     browser = Browser(model, given)
     Thread(target=_leave_with_terminal, args=[browser.finish], daemon=True).start()

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import grpo_cli
-from grpo_cli.browse.lines import GroupLines, ordered, rollout_lines, trend_line
-from grpo_cli.browse.model import FACTS, Model, commands
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.guests.browse.lines import GroupLines, ordered, rollout_lines, trend_line
+from grpo_cli.guests.browse.model import FACTS, Model, commands
 from grpo_cli.options.commands import command_line
 from grpo_cli.options.given import Given
 from grpo_cli.read.texts import Labels
@@ -21,7 +21,7 @@ from grpo_cli.render.text import strip
 from grpo_cli.runs.group_rows import rows_of_groups
 from grpo_cli.runs.inspect import Job
 from tests.support.jobs import write
-from tests.unit.browse.files import REWARDS, model, model_of, rollouts
+from tests.unit.guests.browse.files import REWARDS, model, model_of, rollouts
 
 
 @pytest.fixture(scope="module", params=["together.jsonl", "mixed.parquet"])

@@ -10,8 +10,8 @@ from typing import Any
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from grpo_cli.browse.app import Browser
-from grpo_cli.browse.model import Model
+from grpo_cli.guests.browse.app import Browser
+from grpo_cli.guests.browse.model import Model
 from grpo_cli.options.given import Given
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.runs.inspect import Job

@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
-from grpo_cli.browse.model import Model
 from grpo_cli.engine.moments import Index
+from grpo_cli.guests.browse.model import Model
 from grpo_cli.read.texts import Reader, TextColumns
 from grpo_cli.render.text import count
 from grpo_cli.values.cells import Excerpt

@@ -11,8 +11,8 @@ from typing import Final
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from grpo_cli.browse.model import GroupLine, Model, Rollout
 from grpo_cli.engine.moments import Index
+from grpo_cli.guests.browse.model import GroupLine, Model, Rollout
 from grpo_cli.read.texts import Labels
 from grpo_cli.render.text import clean, column, number, strip
 from grpo_cli.stats.trends import Trend
