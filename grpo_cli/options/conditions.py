@@ -6,6 +6,7 @@ Comparisons (chained, as in mathematics), `is null`, `and`, `or`, `not`, bracket
 from __future__ import annotations
 
 import ast
+import keyword
 import math
 import operator
 import re
@@ -26,6 +27,48 @@ _COMPARE = {
     ast.GtE: operator.ge, ast.Eq: operator.eq, ast.NotEq: operator.ne,
 }  # fmt: skip
 _MIRRORED = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
+
+
+class _Names(ast.NodeTransformer):
+    """The names of a condition. Python reads ASCII words; other names are replaced before and put back after it."""
+
+    def __init__(self, *, rows: bool) -> None:
+        self.rows = rows
+        self.names = list[tuple[str, str]]()  # each name, and how it is written
+
+    def taken_out(self, text: str) -> str:
+        """The condition with words for the names in backticks, paths and names that are not ASCII; texts in quotes stay as they are."""
+        of_groups = "" if self.rows else _DRAWS
+        return re.sub(f"{_QUOTED}{of_groups}{_PATH if self.rows else _BARE}", self._word, text)
+
+    def _word(self, found: re.Match[str]) -> str:
+        quoted, bare = found["quoted"], found["bare"]
+        if found[0] == "pass@":
+            return "pass_at_"
+        if bare:
+            first, *more = re.split(r"(?:\[\])?\.", bare)
+            is_plain = not more and first.isascii() and not _STAND_IN.fullmatch(first)
+            if is_plain or not first.isidentifier():  # such as a number
+                return bare
+        elif not quoted:
+            return found[0]
+        elif not self.rows:
+            quoted = re.sub(r"^pass@(?=\d)", "pass_at_", quoted)
+        self.names.append((quoted or bare, found[0]))
+        return f"name_{len(self.names) - 1}_of_condition"
+
+    def as_written(self, text: str) -> str:
+        """A part of what Python read as it is in the condition."""
+        return _STAND_IN.sub(lambda found: self.names[int(found[1])][1], text)
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """The name, put back into the tree; or the constant, if it is one of the words null, true and false without backticks."""
+        found = _STAND_IN.fullmatch(node.id)
+        if found:
+            node.id = self.names[int(found[1])][0]
+        elif node.id in _WORDS:
+            return ast.copy_location(ast.Constant(_WORDS[node.id], kind=NULL if node.id == NULL else None), node)
+        return node
 
 
 @dataclass(frozen=True)
@@ -50,27 +93,18 @@ class Filter:
             whole = ast.BoolOp(ast.Or() if known else ast.And(), [part.tree for part in parts])
             return cls(_text(whole), whole, parts if known else ())
         example = _OF_ROWS if rows else _OF_RUN if known else _OF_DRAWS if "@" in text else _OF_GROUPS
-        quoted = []
-        spelled = text.strip() if rows else re.sub(r"\bpass@(?=\d)", "pass_at_", text.strip())
-
-        def bare(found: re.Match[str]) -> str:
-            """A name that Python can read, instead of one in backticks or a path; a text in quotes stays as it is."""
-            quoted.append("".join(found.groups(default="")))
-            return f"quoted_{len(quoted) - 1}_name" if quoted[-1] else found[0]
-
+        names = _Names(rows=rows)
+        readable = names.taken_out(text.strip())
         try:
-            tree = ast.parse(re.sub(_QUOTED + _PATH * rows, bare, spelled), mode="eval").body
+            tree = names.visit(ast.parse(readable, mode="eval")).body
         except SyntaxError as error:
-            rest = text.strip()[(error.offset or 1) - 1 :]
+            rest = names.as_written(readable[(error.offset or 1) - 1 :])
             at = f" at {rest[:20]!r}" if error.offset else ""
             cure = "equal is written ==" if re.search(r"(?<![<>=!])=(?!=)", text) else example
             raise UsageError(f"{text!r} is not a condition{at}", cure) from None
         except (ValueError, RecursionError, MemoryError):
             raise UsageError(f"{text[:40]!r}... cannot be read as a condition", example) from None
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Name) and (found := re.fullmatch(r"quoted_(\d+)_name", node.id)):
-                node.id = quoted[int(found[1])]
-        _check(tree, text, example)
+        _check(tree, text, example, names.as_written)
         condition = cls(text, tree)
         if rows and not condition.names:
             raise UsageError(f"{text!r} names no column", example)
@@ -82,7 +116,7 @@ class Filter:
     @property
     def names(self) -> list[str]:
         """The quantities that it names, each once."""
-        nodes = [node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and node.id not in _WORDS]
+        nodes = [node for node in ast.walk(self.tree) if isinstance(node, ast.Name)]
         nodes.sort(key=lambda node: (node.lineno, node.col_offset))
         return list(dict.fromkeys(node.id for node in nodes))
 
@@ -143,16 +177,13 @@ class Filter:
         for link in reversed(links):
             names = [node for node in ast.walk(link) if isinstance(node, ast.Name)]
             values = [node.value for node in ast.walk(link) if isinstance(node, ast.Constant)]
-            words = {node.id for node in names} & {*_WORDS}
             kind = "any"
-            if NULL in words:
+            if None in values:
                 kind = "null"
-            elif words:
-                kind = "number"
             elif values:
                 kind = "text" if any(isinstance(value, str) for value in values) else "number"
             for node in names:
-                if node not in seen and node.id not in _WORDS:
+                if node not in seen:
                     node.id = f"{kind}:{node.id}"
             seen += names
         return Filter(self.text, tree)
@@ -167,10 +198,15 @@ _OF_RUN = "a condition compares quantities with numbers, as in 'zero_variance_sh
 _OF_GROUPS = "a condition compares facts of a group with numbers, as in '0.1 <= mean <= 0.9 and std > 0'"
 _OF_ROWS = "a condition compares columns of a row, as in 'failure_kind is null and step >= 10'"
 _OF_DRAWS = "pass@K takes a number for K, as in 'pass@4 >= 0.5'"
-_QUOTED = r"""'[^']*'|"[^"]*"|`([^`]+)`"""
-_PATH = r"|\b([^\W\d]\w*(?:(?:\[\])?\.\w+)+)"
 NULL = "null"
-_WORDS = {NULL: None, "true": 1.0, "false": 0.0}
+_WORDS = {NULL: None, "true": True, "false": False}
+# A name is the name: Python would read one that is not ASCII in its compatibility form (NFKC). A combining mark is no \w.
+_LETTER = r"[\w\x80-\U0010ffff]"
+_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?P<quoted>[^`]+)`"""
+_BARE = rf"|(?P<bare>{_LETTER}+)"
+_PATH = rf"|(?P<bare>{_LETTER}+(?:(?:\[\])?\.{_LETTER}+)*)"
+_DRAWS = r"|\bpass@(?=\d)"
+_STAND_IN = re.compile(r"name_(\d+)_of_condition")
 _INTEGERS = 1 << 127  # the first integer that polars' Int128 does not hold
 _ALLOWED = (
     ast.Compare, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Name, ast.Load,
@@ -181,14 +217,14 @@ _ALLOWED = (
 _NO_QUANTITY = (complex, bytes, types.EllipsisType, types.NoneType)
 
 
-def _check(tree: ast.expr, text: str, example: str) -> None:
+def _check(tree: ast.expr, text: str, example: str, as_written: Callable[[str], str]) -> None:
     """Raise a usage error if the text is more than a condition, or if `and`, `or` and `not` join anything else."""
     for node in ast.walk(tree):
         # An operator has no text of its own: what it is part of is shown.
         operators = [o for o in ast.iter_child_nodes(node) if isinstance(o, (ast.operator, ast.cmpop, ast.unaryop))]
-        no_quantity = isinstance(node, ast.Constant) and isinstance(node.value, _NO_QUANTITY)
+        no_quantity = isinstance(node, ast.Constant) and isinstance(node.value, _NO_QUANTITY) and not _is_null(node)
         if no_quantity or not all(isinstance(part, _ALLOWED) for part in (node, *operators)):
-            shown = ast.unparse(node)
+            shown = as_written(_text(node))
             cure = example
             if isinstance(node, ast.Attribute):
                 cure = f"a name like this stands in backticks: `{shown}`"
@@ -196,10 +232,10 @@ def _check(tree: ast.expr, text: str, example: str) -> None:
     joined = [tree]
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
-            nulls = [isinstance(side, ast.Name) and side.id == NULL for side in (node.left, *node.comparators)]
+            nulls = [_is_null(side) for side in (node.left, *node.comparators)]
             asks = isinstance(node.ops[0], (ast.Is, ast.IsNot))
             if nulls != ([False, True] if asks else [False] * len(nulls)):
-                wrong = f"{text!r}: {ast.unparse(node)!r} asks nothing"
+                wrong = f"{text!r}: {_text(node)!r} asks nothing"
                 raise UsageError(wrong, "write NAME is null, or NAME is not null")
         elif isinstance(node, (ast.BoolOp, ast.UnaryOp)) and not isinstance(node.op, ast.USub):
             joined.append(node)
@@ -207,13 +243,28 @@ def _check(tree: ast.expr, text: str, example: str) -> None:
         raise UsageError(f"{text!r} compares nothing", example)
 
 
-def _text(node: ast.expr) -> str:
+def _is_null(node: ast.AST) -> bool:
+    """Whether it is the word null; Python's own None is none."""
+    return isinstance(node, ast.Constant) and node.kind == NULL
+
+
+def _text(node: ast.AST) -> str:
     """A condition as it is written."""
-    node = deepcopy(node)
-    for each in ast.walk(node):
-        if isinstance(each, ast.Name) and not each.id.isidentifier():
-            each.id = f"`{each.id}`"
-    return ast.unparse(node).replace("pass_at_", "pass@")
+    return ast.unparse(_Written().visit(deepcopy(node)))
+
+
+class _Written(ast.NodeTransformer):
+    """The names of a tree in backticks where they need them, and its constants as words."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        needs = not node.id.isidentifier() or keyword.iskeyword(node.id) or node.id in _WORDS
+        written = re.sub(r"^pass_at_(?=\d+$)", "pass@", node.id)
+        return ast.Name(f"`{written}`" if needs else written)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        if isinstance(node.value, bool) or _is_null(node):
+            return ast.Name(next(word for word, value in _WORDS.items() if value is node.value))
+        return node
 
 
 def _is_condition(node: ast.expr) -> bool:
@@ -271,8 +322,6 @@ def _term(node: ast.expr) -> pl.Expr:
     import polars as pl
 
     match node:
-        case ast.Name(id=word) if word in _WORDS:
-            return pl.lit(_WORDS[word])
         case ast.Name():
             return pl.selectors.by_name(node.id).as_expr()  # a name in backticks may look like a pattern
         case ast.Constant():

@@ -108,6 +108,55 @@ def test_the_rest_of_python_is_refused_when_the_condition_is_read(text: str) -> 
         Filter.parse(text)
 
 
+# A condition on rows, and the names in it. \u03bc and \u00b5 are two letters, and e with \u0301 is not \u00e9.
+OF_ROWS = """
+\ufb01eld > field | \ufb01eld field
+\u00b5s > 1 or \u03bcs > 1 | \u00b5s \u03bcs
+cafe\u0301 > caf\u00e9 | cafe\u0301 caf\u00e9
+a.\ufb01.x > 1.5 and a[].\u00b5 < 1e5 | a.\ufb01.x a[].\u00b5
+`\ufb01 x` == '\ufb01 \u00b5' | \ufb01_x
+`null` is null and `true` == true | null true
+name_0_of_condition > `and` | name_0_of_condition and
+x == 'it\\'s a.b \u00b5' and \u00b5 > 1 | x \u00b5
+"""
+
+
+@pytest.mark.parametrize("line", OF_ROWS.strip().splitlines())
+def test_a_name_is_read_as_it_is_written(line: str) -> None:
+    text, names = line.split(" | ")
+    condition = Filter.parse(text, rows=True)
+    assert condition.names == [name.replace("_x", " x") for name in names.split()]
+    for part in condition.parts:  # which are written by us
+        assert Filter.parse(part.text, rows=True).names == part.names
+
+
+def test_a_text_in_quotes_stays_as_it_is() -> None:
+    (condition,) = Filter.parse("x == 'it\\'s a.b \u00b5 \ufb01'", rows=True).parts
+    frame = pl.DataFrame({"x": ["it's a.b \u00b5 \ufb01", "it's a.b \u03bc fi"]})
+    assert frame.select(condition.expression()).to_series().to_list() == [True, False]
+    frame = pl.DataFrame({"k": ["pass@4", "pass_at_4"], "pass_at_2": [1.0, 1.0]})
+    both = Filter.parse("k == 'pass@4' and pass@2 > 0.5")
+    assert frame.select(both.expression()).to_series().to_list() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\u00b5s > > 1", "at '> 1'"),
+        ("`a b` >> \u00b5.x", "not a condition at '`a b` >> \u00b5.x'|cannot contain"),
+        ("\ufb01.x > 1", "`\ufb01.x`"),
+        ("f(\ufb01=1) > 2", "'f(\ufb01=1)'"),
+        ("mean \u2264 0.9", "at '\u2264 0.9'"),
+        ("mean is None", "'None'"),
+    ],
+)
+def test_an_error_shows_names_as_they_are_written(text: str, shown: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        Filter.parse(text)
+    assert any(part in str(raised.value) for part in shown.split("|"))
+    assert "of_condition" not in str(raised.value)
+
+
 NO_CONDITION = """
 mean >
 > 1

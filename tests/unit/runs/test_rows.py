@@ -114,6 +114,32 @@ def test_a_cell_of_csv_is_a_number_a_text_and_nothing_if_it_is_empty() -> None:
     assert statuses(path, "x > 1 or reward >= 2") == "0"
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["\ufb01eld", "field", "\u00b5s", "\u03bcs", "cafe\u0301", "caf\u00e9", "null", "true", "name_0_of_condition"],
+)
+def test_a_name_is_that_column_and_no_other(name: str) -> None:
+    others = [
+        "\ufb01eld",
+        "field",
+        "\u00b5s",
+        "\u03bcs",
+        "cafe\u0301",
+        "caf\u00e9",
+        "null",
+        "true",
+        "name_0_of_condition",
+    ]
+    frame = pl.DataFrame({"prompt_id": ["a"] * 3, "reward": [0, 1, 2], **{other: [9, 9, 9] for other in others}})
+    frame = frame.with_columns(pl.Series(name, [0, 1, 2]))
+    bare = name not in {"null", "true"}
+    for written in (f"`{name}`", name)[: 1 + bare]:
+        assert statuses(frame, f"{written} >= 1") == "0"
+    assert statuses(frame, f"`{name}` is not null") == ""
+    by_name = grpo_cli.inspect(frame.with_columns(pl.Series(name, ["a", "a", "b"])), group=name)
+    assert (by_name.facts["group_key"], by_name.facts["groups"]) == ([name], 2)
+
+
 EMPTY = """\
 x is null | 014
 x is not null | 23
