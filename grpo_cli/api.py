@@ -301,7 +301,7 @@ def _refuse_arithmetic(given: Given) -> None:
     if weights_of(given):
         changing.append("a reward's weight")
     if changing:
-        cure = "make it part of the plan; leave the plan out"
+        cure = ["make it part of the plan", "leave the plan out"]
         raise UsageError(f"the plan and {changing[0]} are both given", cure)
 
 
@@ -518,7 +518,7 @@ def inspect(
         return Look(found)
     earlier = {name: _inspected(run, given) for name, run in against.items()}
     if NEWEST in earlier or not earlier:
-        raise UsageError(f"against has {[*earlier]}", f"give earlier runs by their names; {NEWEST!r} is the frame")
+        raise UsageError(f"against has {[*earlier]}", ["give earlier runs by their names", f"{NEWEST!r} is the frame"])
     return Look(found, compared_runs({**earlier, NEWEST: found}, draws_of(given) or ()))
 
 

@@ -75,13 +75,14 @@ class Spelling:
         return text
 
 
-class Way(NamedTuple):
+@dataclass(frozen=True)
+class Way:
     """A way out that is an option. It is printed for a shell and for Python; with a value, or without any, it is a command to copy."""
 
     flag: str
     value: str = ""  # as it is, not quoted
     why: str = ""  # when it helps, or what it does: "if ids restart in each"
-    verb: str = ""  # what the sentence begins with: "add"
+    lead: str = ""  # what the sentence begins with: "add"
     fill: str = ""  # the placeholder of a value that only the reader knows: "COL"
 
     def said(self, spelling: Spelling) -> str:
@@ -89,13 +90,14 @@ class Way(NamedTuple):
         option = spelling.option(self.flag, shlex.quote(self.value) if self.value else self.fill)
         end = spelling.text(self.why)
         gap = "" if end[:1] in {"", ",", ":"} else " "
-        return f"{self.verb} {option}{gap}{end}".lstrip()
+        return f"{spelling.text(self.lead)} {option}{gap}{end}".lstrip()
 
 
 Cure = str | Way  # a way out: a sentence, or an option
+Cures = Cure | Sequence[Cure]
 
 
-def _one_by_one(cures: Cure | Sequence[Cure]) -> list[Cure]:
+def _one_by_one(cures: Cures) -> list[Cure]:
     """The ways out; a semicolon inside of quotes is part of a value."""
     if isinstance(cures, str):
         return [way for way in re.split(r"; (?=(?:[^']*'[^']*')*[^']*$)", cures) if way]
@@ -107,12 +109,11 @@ class GrpoError(Exception):
 
     status: ClassVar[int] = 1
 
-    def __init__(
-        self, what: str, cures: Cure | Sequence[Cure] = "", *, place: object = "", written: Written | None = None
-    ) -> None:
+    def __init__(self, what: str, cures: Cures = "", *, place: object = "", written: Written | None = None) -> None:
         super().__init__(what, cures)
         self.cures = _one_by_one(cures)  # the ways to fix it; a command that knows a better one sets its own
-        self.meant: tuple[str, str] | None = None  # a word that was given, and the one that may be meant
+        self.wrong = ""  # the word of the command line that is wrong, if it is one
+        self.right = ""  # what may be meant instead
         self._place = str(place)
         self.written = written  # what became of the outputs; None if they do not matter
         self.spelling = Spelling()  # how the reader spells options
@@ -170,7 +171,14 @@ class UnknownName(UsageError):
     """A name that no table has."""
 
     @classmethod
-    def among(cls, kind: str, name: str, known: Iterable[str], cure: str = "", *, lost: str = "") -> UnknownName:
+    def of(cls, kind: str, name: str, cures: Cures) -> UnknownName:
+        """The error for a name of this kind of things."""
+        error = cls(f"no {kind} named {name!r}", cures)
+        error.wrong = name
+        return error
+
+    @classmethod
+    def among(cls, kind: str, name: str, known: Iterable[str], cure: str = "", *, lost: Cure = "") -> UnknownName:
         """The error for an unknown name: it lists near names, else all if they are few or there is no `lost`, which says where they are."""
         names = list(known)
         near = near_names(name, names)
@@ -178,10 +186,12 @@ class UnknownName(UsageError):
             more = f" and {len(near) - _LISTED} more" if len(near) > _LISTED else ""
             listed = repr(near[0]) if len(near) == 1 else ", ".join(near[:_LISTED])
             way_out = f"did you mean {listed}{more}?"
+        elif lost and len(names) > _FEW:
+            return cls.of(kind, name, lost)
         else:
-            way_out = lost if lost and len(names) > _FEW else f"known: {', '.join(names) or 'none'}"
-        error = cls(f"no {kind} named {name!r}", [f"{way_out} {cure}".strip()])
-        error.meant = (name, near[0]) if len(near) == 1 else None
+            way_out = f"known: {', '.join(names) or 'none'}"
+        error = cls.of(kind, name, f"{way_out} {cure}".strip())
+        error.right = near[0] if len(near) == 1 else ""
         return error
 
 

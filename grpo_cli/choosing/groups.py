@@ -14,7 +14,7 @@ import polars as pl
 
 from grpo_cli.engine.group_stats import Mask, Matrix, Segments
 from grpo_cli.engine.moments import Codes, Index, Vector
-from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.errors import DataError, UnknownName, UsageError, Way
 from grpo_cli.options.conditions import Filter
 from grpo_cli.read.group_keys import spanning
 from grpo_cli.read.known_names import STEP_LIKE
@@ -71,13 +71,13 @@ class Choice:
         if self.holdout is not None and not 0 < self.holdout < 1:
             raise UsageError(f"--holdout cannot be {self.holdout:g}", "it takes a share between 0 and 1")
         if self.holdout_seed is not None and self.holdout is None:
-            raise UsageError("--holdout-seed is part of --holdout", "add --holdout SHARE")
+            raise UsageError("--holdout-seed is part of --holdout", Way("--holdout", fill="SHARE", lead="add"))
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UsageError(f"--top-p cannot be {self.top_p}", "it takes a share above 0, up to 1")
         if self.top_p_slack and self.top_p is None:
-            raise UsageError("--top-p-slack is part of --top-p", "add --top-p P")
+            raise UsageError("--top-p-slack is part of --top-p", Way("--top-p", fill="P", lead="add"))
         if self.by != "std" and self.top is None:
-            raise UsageError("--by is the order for --top", "add --top N")
+            raise UsageError("--by is the order for --top", Way("--top", fill="N", lead="add"))
         if all(limit is None for limit in (self.where, self.limit, self.top, self.top_p)):
             if self.control:
                 cure = "add --where, --top, --top-p or --limit"
@@ -232,7 +232,9 @@ def lengths_of(inspection: Inspection, rows: Index, text: str) -> Vector:
     if "length" in inspection.rows.columns:
         return inspection.rows["length"].to_numpy()[rows]
     if not text:
-        raise DataError("--pick shortest needs the length of each response", "name its column with --length-column")
+        raise DataError(
+            "--pick shortest needs the length of each response", Way("--length-column", lead="name its column with")
+        )
     lengths: Vector = text_lengths(inspection.narrow, rows, text)
     return lengths
 

@@ -319,7 +319,7 @@ def _value(row: Option, value: Any) -> Any:
                 f"{row.flag} is given more than once: {' and '.join(map(repr, value))}", "it takes one value"
             )
         value = value[0]
-    sentence = meant(row.name, value) if row.choices else ""
-    if sentence and value not in row.choices:
-        raise UsageError(f"{row.flag} cannot be {value!r}", sentence)
+    cures = meant(row.name, value) if row.choices else ()
+    if cures and value not in row.choices:
+        raise UsageError(f"{row.flag} cannot be {value!r}", cures)
     return typed(value, row.type, row.flag)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
-from grpo_cli.errors import UsageError
+from grpo_cli.errors import UsageError, Way
 from grpo_cli.options.given import Given
 from grpo_cli.read.open_tables import STDIN
 from grpo_cli.runs.progress import HERE, Workers
@@ -25,7 +25,7 @@ def refuse_engine(given: Given) -> None:
     """Refuse what tasks on other machines cannot read or write."""
     on_ray = given.engine == "ray"
     if "ray_address" in given and not on_ray:
-        raise UsageError("--ray-address needs a run on Ray", "add --engine ray")
+        raise UsageError("--ray-address needs a run on Ray", Way("--engine", "ray", lead="add"))
     earlier = (text.rpartition("=")[2] for text in given.before)  # of NAME=INPUT
     read = (*given.inputs, *earlier, given.rescored)
     away = "leave out --engine ray"

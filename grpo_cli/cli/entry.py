@@ -184,16 +184,19 @@ def _command(words: Sequence[str], error: GrpoError, cure: Cure) -> str:
     """The command that takes a way out, or has the word that was meant; empty if there is none to copy."""
     from grpo_cli.options.commands import COMMANDS
 
-    if error.meant and cure is error.cures[0] and error.meant[0] in words:
-        wrong, right = error.meant
-        return shlex.join(["grpo-adv", *(right if word == wrong else word for word in words)])
+    if error.wrong and error.wrong in words:  # another option would not help
+        instead = ["grpo-adv", *(error.right if word == error.wrong else word for word in words)]
+        return shlex.join(instead) if error.right and cure is error.cures[0] else ""
     try:
         takes = COMMANDS[words[0]].takes
     except (LookupError, GrpoError):  # no command, or one of a package that is broken
         return ""
     way = cure if isinstance(cure, Way) else _way(cure)
     row = next((row for row in takes.values() if row.flag == way.flag), None)
-    if row is None or {way.flag, "-"} & {*words} or (row.takes and not way.value):
+    if row is None or (row.takes and not way.value):
+        return ""
+    is_given = any(word.partition("=")[0] in {row.flag, row.other, row.short} - {""} for word in words)
+    if is_given or "-" in words:  # standard input is read once
         return ""
     return shlex.join(["grpo-adv", *words, way.flag, *([way.value] if row.takes else [])])
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from grpo_cli.cli.engine import workers
 from grpo_cli.cli.output import progress, screen, show
-from grpo_cli.errors import UsageError
+from grpo_cli.errors import UsageError, Way
 from grpo_cli.options.commands import COMMANDS, command_line
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import refuse_beside
@@ -52,10 +52,12 @@ def _refuse(given: Given) -> None:
     if given.json:
         raise UsageError("--json and --format cannot be combined", "leave one of them out")
     if of_rescored and kind == "csv":
-        cure = "--format md and --json have all of them"
+        cure = Way("--format", "md", "and --json have all of them")
         raise UsageError("--old-rewards has several tables, and CSV has one", cure)
     if "token_logprobs" in given and "by" not in given:
-        raise UsageError("the table of groups has no log-probs", "add --by COL; leave out --format")
+        raise UsageError(
+            "the table of groups has no log-probs", [Way("--by", fill="COL", lead="add"), "leave out --format"]
+        )
     if sys.stdout is None:
         raise UsageError("standard output is closed", "the table has nowhere to go")
 
@@ -134,7 +136,7 @@ def _against(given: Given) -> None:
 def refuse_without_runs(given: Given) -> None:
     """Refuse what only a comparison of runs has."""
     if "pass_at" in given and "before" not in given:
-        raise UsageError("--pass-at is for the comparison of runs", "add --against INPUT")
+        raise UsageError("--pass-at is for the comparison of runs", Way("--against", fill="INPUT", lead="add"))
 
 
 def _rescored(given: Given, *, whole: bool) -> Inspected | None:

@@ -17,19 +17,21 @@ def skill(given: Given) -> None:
     if folder is None:
         print(text, end="")
         return
-    from grpo_cli.errors import UsageError, printable
+    from grpo_cli.errors import UsageError, Way, printable
     from grpo_cli.files.atomic import replacing
 
     target = Path(folder, NAME, "SKILL.md")
     force = bool(given.force)
-    cure = "remove it; choose another folder"
+    cures = ["remove it", "choose another folder"]
     for path in (target.parent, target):  # the folder of skills may be a link, but nothing inside of it
         if path.is_symlink():
-            raise UsageError("is a link", cure, place=path)
+            raise UsageError("is a link", cures, place=path)
     if target.exists() and not target.is_file():
-        raise UsageError("is not a file", cure, place=target)
+        raise UsageError("is not a file", cures, place=target)
     if target.exists() and not force:
-        raise UsageError("exists", "add --force to replace it; choose another folder", place=target)
+        raise UsageError(
+            "exists", [Way("--force", why="to replace it", lead="add"), "choose another folder"], place=target
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target, force=force) as handle:
         handle.write(text.encode())

@@ -31,7 +31,7 @@ from grpo_cli.engine.plan_parts import (
     Weight,
     Whiten,
 )
-from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.errors import Cure, UnknownName, UsageError, Way
 
 OTHERS = "default"  # with --plan-by, the name of the plan for all values without one
 _OVER_BATCH = {"std", "hard"}  # weights that depend on all groups of a batch
@@ -187,12 +187,12 @@ class Plan:
         """The rank penalty whose numerator keeps the raw reward, if any."""
         return next((op for op in self.shape if isinstance(op, Rank) and op.numerator == "raw"), None)
 
-    def refuse_distill(self, what: str, instead: str = "compute --per-token writes lists;") -> None:
+    def refuse_distill(self, what: str, instead: Cure = "compute --per-token writes lists") -> None:
         """Refuse a plan whose advantages differ from token to token, where there is `what`."""
         if self.distill.coef:
             coef = f"distill.coef {self.distill.coef:g}"
             wrong = f"the plan changes the advantage on each token ({coef}), and this is {what}"
-            raise UsageError(wrong, f"{instead} --set distill.coef=0 leaves that out")
+            raise UsageError(wrong, [instead, Way("--set", "distill.coef=0", "leaves that out")])
 
     @property
     def flag(self) -> str:
@@ -354,7 +354,9 @@ def _checked(plan: Plan) -> Plan:
         # The std of a group is unrelated to its distance from the batch: a constant group would be divided by epsilon.
         raise UsageError("a batch baseline cannot be divided by a group's std", "add --scale batch or --scale none")
     if plan.divisor.measure == "mad" and plan.unit.state_weight:
-        raise UsageError("the step part has no mean absolute deviation", "use --set divisor.measure=std")
+        raise UsageError(
+            "the step part has no mean absolute deviation", Way("--set", "divisor.measure=std", lead="use")
+        )
     if plan.method == "bnpo" and plan.params["min"] >= plan.params["max"]:
         raise UsageError("bnpo needs min < max", "--param min=0 --param max=1")
     return plan

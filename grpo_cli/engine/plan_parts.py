@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
-from grpo_cli.errors import UsageError
+from grpo_cli.errors import UsageError, Way
 
 Level = Literal["none", "group", "batch", "constant"]
 # How the rows of a rollout count if the plan does not say: once if their rewards are equal, by the first, the last or
@@ -195,11 +195,13 @@ class Divisor:
     def __post_init__(self) -> None:
         _refuse_other_ddof("divisor", self.ddof)
         if self.of == "others" and self.level != "group":
-            raise UsageError("the spread of the others is a group quantity", "use --scale group")
+            raise UsageError("the spread of the others is a group quantity", Way("--scale", "group", lead="use"))
         if self.measure == "mad" and (self.level == "batch" or self.of == "others"):
-            raise UsageError("the mean absolute deviation is that of a group's own rewards", "use --scale group")
+            raise UsageError(
+                "the mean absolute deviation is that of a group's own rewards", Way("--scale", "group", lead="use")
+            )
         if self.constant == 0:
-            raise UsageError("divisor.constant cannot be 0", "--scale none skips the division")
+            raise UsageError("divisor.constant cannot be 0", Way("--scale", "none", "skips the division"))
         bounds = {"inside": self.inside, "floor": self.floor, "epsilon": self.epsilon, "least": self.least}
         _refuse_negative("divisor", bounds)
 

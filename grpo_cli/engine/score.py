@@ -27,7 +27,7 @@ from grpo_cli.engine.frames import BATCH, GROUP, ROLLOUT, Frames
 from grpo_cli.engine.group_stats import Segments
 from grpo_cli.engine.moments import NEAREST, Vector, spread
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import GrpoError, PluginError
+from grpo_cli.errors import GrpoError, PluginError, Way
 from grpo_cli.plugins import in_words
 
 Status = Literal["scored", "unscorable", "singleton", "zero-variance", "small-group", "masked", "left-out"]
@@ -195,7 +195,7 @@ def _named(plan: Plan) -> Iterator[None]:
         raise
     except BaseException as error:
         what = f"the method {plan.method} of {package} failed: {in_words(error)}"
-        raise PluginError(what, "repair the package; --debug shows where") from error
+        raise PluginError(what, ["repair the package", Way("--debug", why="shows where")]) from error
 
 
 def advantages(plan: Plan, table: pl.DataFrame) -> Vector:

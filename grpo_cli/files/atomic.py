@@ -17,7 +17,7 @@ from io import BufferedRandom, FileIO
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
-from grpo_cli.errors import DataError, InputChanged, UsageError, Written, reason
+from grpo_cli.errors import DataError, InputChanged, UsageError, Way, Written, reason
 from grpo_cli.files.inputs import Input
 from grpo_cli.files.kept import is_input
 
@@ -90,7 +90,7 @@ def _without_waiting(path: str, flags: int) -> int:
     except OSError as error:
         if error.errno != errno.ENXIO:
             raise
-        raise DataError("a pipe that nothing reads", "start its reader first; give -o FILE", place=path) from None
+        raise DataError("a pipe that nothing reads", ["start its reader first", "give -o FILE"], place=path) from None
     os.set_blocking(fd, True)
     return fd
 
@@ -126,9 +126,9 @@ def _refuse_existing(target: Path, *, force: bool, in_place: bool = False) -> os
     if is_input(state) and not in_place:
         raise UsageError("is an input: it is never overwritten", "give another name", place=target)
     if stat.S_ISDIR(state.st_mode):
-        raise UsageError("is a directory", "give the name of a file; end the name with a slash", place=target)
+        raise UsageError("is a directory", ["give the name of a file", "end the name with a slash"], place=target)
     if not force:
-        raise UsageError("exists", "add --force to replace it; choose another -o", place=target)
+        raise UsageError("exists", [Way("--force", why="to replace it", lead="add"), "choose another -o"], place=target)
     return state
 
 

@@ -22,7 +22,7 @@ from io import DEFAULT_BUFFER_SIZE, BufferedReader, BytesIO, FileIO, RawIOBase
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, ClassVar, NamedTuple, Self, cast
 
-from grpo_cli.errors import DataError, InputChanged, UsageError, reason
+from grpo_cli.errors import DataError, InputChanged, UsageError, Way, reason
 from grpo_cli.files.kept import note
 from grpo_cli.files.named import content, inside, regular
 from grpo_cli.files.trials import is_job
@@ -128,7 +128,7 @@ class Input:
         """Refuse a line of more bytes than are allowed."""
         if size > self.max_line:
             long = f"{self.name}: a line of more than {self.max_line:,} bytes"
-            raise DataError(long, "--max-line BYTES reads longer ones, each as a whole in memory")
+            raise DataError(long, Way("--max-line", why="reads longer ones, each as a whole in memory", fill="BYTES"))
 
     @property
     def lines_before(self) -> int:

@@ -13,7 +13,7 @@ from itertools import accumulate, islice
 from pathlib import Path
 from typing import BinaryIO
 
-from grpo_cli.errors import DataError, reason
+from grpo_cli.errors import DataError, Way, reason
 from grpo_cli.files.kept import note
 
 _COPY = "copy the folder without links (cp -rL), or remove it"
@@ -44,7 +44,9 @@ def content(path: Path, most: int) -> bytes:
     """The bytes of a file; FileNotFoundError if there is none, DataError if it cannot be read, or has more than `most`."""
     with opened(path) as handle:
         if os.fstat(handle.fileno()).st_size > most:
-            raise DataError(f"more than {most:,} bytes", "--max-line BYTES reads more, in memory", place=path)
+            raise DataError(
+                f"more than {most:,} bytes", Way("--max-line", why="reads more, in memory", fill="BYTES"), place=path
+            )
         return handle.read()
 
 

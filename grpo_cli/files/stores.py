@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, ClassVar, Self, cast
 from urllib.parse import quote, urljoin, urlsplit
 
-from grpo_cli.errors import DataError, InputChanged, UsageError
+from grpo_cli.errors import DataError, InputChanged, UsageError, Way
 from grpo_cli.files.inputs import (
     STATE,
     Input,
@@ -192,7 +192,7 @@ def find(url: str, suffixes: Suffixes) -> tuple[list[Stored], list[str]]:
             skipped.append(f"{root}/{name}")
         elif name.endswith(".arrow") and f"{_folder(name)}{STATE}" in there:  # which lists the files that belong to it
             saved = f"{root}/{_folder(name)}: a data set of save_to_disk"
-            raise DataError(saved, "copy it to a disk; name its .arrow files one by one")
+            raise DataError(saved, ["copy it to a disk", "name its .arrow files one by one"])
         else:
             full = f"{root}/{name}"  # listings of the hub have no ETag
             files.append(Stored.at(full) if root.startswith("hf://") else Stored.of(full, item))
@@ -329,7 +329,7 @@ def _split(url: str) -> tuple[str, str]:
         kind, *names = rest.split("/")
         if kind != "datasets" or len(names) < 2:  # noqa: PLR2004 - owner and name
             bucket = "a bucket of the hub is s3://NAME/PATH with AWS_ENDPOINT_URL=https://s3.hf.co/OWNER"
-            raise UsageError(f"{url}: not the name of a data set", f"write hf://datasets/OWNER/NAME/PATH; {bucket}")
+            raise UsageError(f"{url}: not the name of a data set", ["write hf://datasets/OWNER/NAME/PATH", bucket])
         return f"hf://datasets/{names[0]}/{names[1]}", "/".join(names[2:])
     place, _, key = rest.partition("/")
     if not place:
@@ -632,7 +632,7 @@ class _Upload(RawIOBase):
 
 
 def _exists(url: str) -> UsageError:
-    return UsageError(f"{url} exists", "add --force to replace it; give another name with -o")
+    return UsageError(f"{url} exists", [Way("--force", why="to replace it", lead="add"), "give another name with -o"])
 
 
 def refuse_url(url: str, *, force: bool) -> None:

@@ -21,7 +21,7 @@ from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
-from grpo_cli.errors import DataError, InputChanged
+from grpo_cli.errors import DataError, InputChanged, Way
 from grpo_cli.files.inputs import Input, natural
 from grpo_cli.files.named import inside, opened
 from grpo_cli.values.paths import refuse_doubled
@@ -76,7 +76,9 @@ class Budget:
             raise self._too_much(what, f"{_TIMES} times the size of the file")
 
     def _too_much(self, what: str, most: str) -> DataError:
-        return DataError(f"{self._name}: {what} takes more than {most}", "--max-line BYTES reads more, in memory")
+        return DataError(
+            f"{self._name}: {what} takes more than {most}", Way("--max-line", why="reads more, in memory", fill="BYTES")
+        )
 
 
 def plain(value: Any) -> Any:
@@ -220,8 +222,8 @@ def database(source: Input) -> Iterator[bytes]:
         except DataError:
             raise
         except (sqlite3.Error, ValueError, OverflowError, RecursionError) as error:
-            cure = "--max-line BYTES reads longer values" if "too big" in str(error) else ""
-            raise DataError(f"{source.name}: not readable as a SQLite database: {error}", cure) from None
+            cures = [Way("--max-line", why="reads longer values", fill="BYTES")] if "too big" in str(error) else []
+            raise DataError(f"{source.name}: not readable as a SQLite database: {error}", cures) from None
 
 
 def _copy_database(source: Input, copy: Path) -> None:
@@ -243,7 +245,7 @@ def _copy_database(source: Input, copy: Path) -> None:
         with suppress(FileNotFoundError), _beside(real, "-journal") as handle:
             if handle.read(1) not in {b"", b"\0"}:  # the transaction is not complete: some rows may be new, others old
                 wrong = f"a transaction is open or was interrupted: {real}-journal"
-                raise DataError(wrong, "wait for its writer; open it once with sqlite3", place=source.name)
+                raise DataError(wrong, ["wait for its writer", "open it once with sqlite3"], place=source.name)
         if Input.at(source.path).pin == now.pin:
             return
     raise InputChanged.between_readings(source.name)

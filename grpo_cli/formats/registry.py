@@ -79,7 +79,7 @@ _CONTAINERS = {
 }
 _TABLE = re.compile(rb'\s*\{\s*"columns"\s*:\s*\[[^\]]*\]\s*,\s*"(data|index)"\s*:\s*\[')
 _IS_JSON = re.compile(rb'\s*(\{\s*"[^"]*"\s*:|\[\s*[\[{])')
-_BINARY = dict.fromkeys((".pkl", ".pickle"), "; a pickle runs code when it is opened: write its samples as JSON lines")
+_BINARY = dict.fromkeys((".pkl", ".pickle"), "a pickle runs code when it is opened: write its samples as JSON lines")
 _HEAD = 1 << 16  # bytes by which a file without a known suffix is recognised
 
 
@@ -95,10 +95,10 @@ def of(which: str | Input) -> Format:
     suffix = _inner_suffix(name)
     row = _BY_SUFFIX.get(suffix)
     if row is None or (suffix_of(name) and row.magic):
-        hint = f"the suffixes are {' '.join(_BY_SUFFIX)}"
+        cures = [f"the suffixes are {' '.join(_BY_SUFFIX)}"]
         if isinstance(which, Input):
-            hint += "; a file of another name can be piped in" + _BINARY.get(suffix, "")
-        raise UsageError(f"{name}: unknown file format", hint)
+            cures += ["a file of another name can be piped in", *filter(None, [_BINARY.get(suffix)])]
+        raise UsageError(f"{name}: unknown file format", cures)
     if not isinstance(which, Input) or row.magic:
         return FORMATS[row.name]
     with unpacked(which) as handle:

@@ -190,8 +190,11 @@ def samples(source: Input) -> Iterator[bytes]:
         try:
             content = _Unpickler(data, members).load()
         except _Refused as refused:
-            cure = "it was not called; save plain dictionaries, lists, numbers, texts and tensors, or write JSON lines"
-            raise DataError(f"{source.name}: its pickle would call {refused}, which is not allowed", cure) from None
+            cures = [
+                "it was not called",
+                "save plain dictionaries, lists, numbers, texts and tensors, or write JSON lines",
+            ]
+            raise DataError(f"{source.name}: its pickle would call {refused}, which is not allowed", cures) from None
     budget = Budget(source)
     sizes = _Sizes(_VIEWS * source.pin.size)
     cure = "a row must be a dictionary of texts, numbers, lists and tensors"

@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 from grpo_cli.engine.presets import presets
-from grpo_cli.errors import DataError, UsageError, reason
+from grpo_cli.errors import DataError, UsageError, Way, reason
 from grpo_cli.files.kept import note
 from grpo_cli.options.export_kinds import EXPORT_KINDS
 from grpo_cli.options.given import Given
@@ -47,11 +47,11 @@ def with_config(given: Given, takes: Mapping[str, Option] = OPTIONS, *, variable
         of_tokens = [row for row in EVERY.values() if row.panel == TOKENS]
         keys = _keys(*OPTIONS.values(), *of_tokens, *takes.values())
         name = given.config
-        hint = "--help-all lists them"
+        way = Way("--help-all", why="lists them")
         content = _options(name, "--config takes a TOML file")
     elif variable and name and "config" in takes and "no_config" not in given:
         keys = _keys(*EVERY.values(), *takes.values())
-        hint = "--no-config leaves the file out"
+        way = Way("--no-config", why="leaves the file out")
         content = _options(name, f"{VARIABLE} names a TOML file")
     else:
         return Given(given)
@@ -60,7 +60,7 @@ def with_config(given: Given, takes: Mapping[str, Option] = OPTIONS, *, variable
             cure = f"{VARIABLE}={name} reads options of every command, --config those of this one and of compute"
             raise UsageError(f"{key} in {name} is an option of another command", cure)
         if key not in keys:
-            raise unknown_option(f"option in {name}", key, keys, hint)
+            raise unknown_option(f"option in {name}", key, keys, way)
     known = {**EVERY, **takes}
     config = Given(normalized(keys[key], value, f" in {name}", known) for key, value in content.items())
     return _merged(given, config, str(name), takes)
@@ -115,7 +115,10 @@ def _merged(given: Given, config: Given, file: str, takes: Mapping[str, Option])
     # One plan on all rows is another result.
     if {*BY_VALUE} & {*config} and "plan_by" not in takes and "scale" in takes:
         wrong = f"{file} has a plan for each value of a column, and this command computes one plan on all rows"
-        raise UsageError(wrong, "use another config file; add --no-config, and --rows for the rows of one value")
+        raise UsageError(
+            wrong,
+            ["use another config file", Way("--no-config", why=", and --rows for the rows of one value", lead="add")],
+        )
     config = _for_command(config, given, takes)
     is_same_method = "method" in config and given.method == config.method
     replaces = (_FORMULA - {"param"}) & {*given}
@@ -128,7 +131,7 @@ def _merged(given: Given, config: Given, file: str, takes: Mapping[str, Option])
         for name, option in product(given, own):
             if name == option or {name, option} <= FORMULA - {"param"}:
                 wrong = f"{OPTIONS[name].flag} is given, and [plan.{value}] in {file} sets {option.replace('_', '-')}"
-                raise UsageError(wrong, f"leave one of them out; give --plan {value}:...")
+                raise UsageError(wrong, ["leave one of them out", Way("--plan", fill=f"{value}:...", lead="give")])
     merged = Given({**config.without(given), **given, "config": file})
     # Flags come last: the last setting of a field counts.
     if "param" in config:

@@ -1,56 +1,78 @@
-"""Hints for names we do not have: algorithms and options of other tools, a sentence each."""
+"""What names mean that we do not have: algorithms and options of other tools, with the ways out."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-from grpo_cli.errors import UnknownName
+from grpo_cli.errors import Cure, UnknownName, Way
 
-_DPO = "preference pairs are --to pairs"
-_CRITIC = "its advantage needs the values of a critic, which reward files do not have; grpo and rloo need none"
-_RATIO = "it changes the ratio in the loss and keeps the advantage of grpo: --method grpo"
-_SCALE = (
-    "to divide by a standard deviation, --scale group or --scale batch; --whiten sample standardises all advantages"
+
+class Meaning(NamedTuple):
+    """What to do instead, and the options that this names: a command without them has no use for it."""
+
+    cures: tuple[Cure, ...]
+    options: frozenset[str] = frozenset()
+
+
+def _said(*cures: Cure, options: str = "") -> Meaning:
+    named = {cure.flag.removeprefix("--") for cure in cures if isinstance(cure, Way)}
+    return Meaning(cures, frozenset({*named, *options.split()}))
+
+
+_DPO = _said("preference pairs are --to pairs")
+_CRITIC = _said("its advantage needs the values of a critic, which reward files do not have", "grpo and rloo need none")
+_RATIO = _said("it changes the ratio in the loss and keeps the advantage of grpo: --method grpo")
+_DAPO = _said(
+    "DAPO has the advantage of grpo: --method grpo",
+    "its dynamic sampling is --zero-variance drop, its length penalty compute --overlong",
 )
-_ONE_VALUE = "one value at a time: --rows \"COLUMN == 'VALUE'\""
-_SIZE = "--group COL where a column names the prompt, else --group-size N"
+_SCALE = _said(
+    Way("--scale", "group", "or --scale batch", lead="to divide by a standard deviation,"),
+    Way("--whiten", "sample", "standardises all advantages"),
+)
+_ONE_VALUE = _said("one value at a time: --rows \"COLUMN == 'VALUE'\"", options="rows")
+_SIZE = _said(
+    Way("--group", why="where a column names the prompt, else --group-size N", fill="COL"), options="group-size"
+)
 
 # An option, or "" for the names of the options themselves; a name as `_plain` writes it; what it means here.
-MEANT = {
+MEANT: Mapping[str, Mapping[str, Meaning]] = {
     "method": {
-        "dapo": "DAPO has the advantage of grpo: --method grpo; its dynamic sampling is --zero-variance drop, its length penalty compute --overlong",
+        "dapo": _DAPO,
         **dict.fromkeys(("gspo", "gspotoken", "cispo", "gmpo", "sapo"), _RATIO),
         **dict.fromkeys(("ppo", "gae", "vapo", "vcppo", "a2c", "a3c"), _CRITIC),
-        **dict.fromkeys(("drgrpo", "grpodonright", "grponostd"), "Dr. GRPO is --method dr-grpo"),
+        **dict.fromkeys(("drgrpo", "grpodonright", "grponostd"), _said("Dr. GRPO is --method dr-grpo")),
     },
     "to": dict.fromkeys(("dpo", "ipo", "orpo", "simpo", "preference", "preferences", "rm"), _DPO),
     "": {
-        **dict.fromkeys(("eps", "divisoreps"), "the epsilon of the divisor is --epsilon"),
+        **dict.fromkeys(("eps", "divisoreps"), _said(Way("--epsilon", lead="the epsilon of the divisor is"))),
         **dict.fromkeys(("normalize", "normalise", "normalizeadvantages", "norm", "std"), _SCALE),
-        "scalerewards": "TRL's scale_rewards is --scale: group (True), batch, or none (False)",
-        "normadvbystdingrpo": "verl's norm_adv_by_std_in_grpo is --scale: group (True) or none (False)",
+        "scalerewards": _said(Way("--scale", why=": group (True), batch, or none (False)", lead="TRL's scale_rewards is")),
+        "normadvbystdingrpo": _said(Way("--scale", why=": group (True) or none (False)", lead="verl's norm_adv_by_std_in_grpo is")),
         **dict.fromkeys(("numgenerations", "nsamplesperprompt", "samplesperprompt", "numsamples", "rolloutn", "n"), _SIZE),
         **dict.fromkeys(("planby", "plan", "plans"), _ONE_VALUE),
     },
 }  # fmt: skip
 
 
-def meant(option: str, name: str) -> str:
-    """The hint for an unknown value of an option; empty if there is none."""
-    return MEANT.get(option, {}).get(_plain(name), "")
+def meant(option: str, name: str) -> tuple[Cure, ...]:
+    """What to do about an unknown value of an option; empty if it is no name that people try."""
+    meaning = MEANT.get(option, {}).get(_plain(name))
+    return () if meaning is None else meaning.cures
 
 
-def unknown_option(kind: str, name: str, known: Iterable[str], lost: str = "") -> UnknownName:
-    """The error for an unknown option: its hint, else known options with a near name, else `lost`.
+def unknown_option(kind: str, name: str, known: Iterable[str], lost: Cure = "") -> UnknownName:
+    """The error for an unknown option: what it means here, else known options with a near name, else `lost`.
 
-    A hint that names other options is left out.
+    A meaning that names other options is left out.
     """
     names = list(known)
-    sentence = meant("", name)
+    meaning = MEANT[""].get(_plain(name))
     flags = {other.removeprefix("--").replace("_", "-") for other in names}
-    if sentence and flags.issuperset(re.findall(r"--([a-z-]*[a-z])", sentence)):
-        return UnknownName(f"no {kind} named {name!r}", sentence)
+    if meaning is not None and meaning.options <= flags:
+        return UnknownName.of(kind, name, meaning.cures)
     return UnknownName.among(kind, name, names, lost=lost)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import UsageError
+from grpo_cli.errors import Cure, UsageError, Way
 from grpo_cli.options.given import Given
 from grpo_cli.options.table import EVERY
 
@@ -40,11 +40,11 @@ class Row:
 
     option: str
     on: Need
-    cure: str | Callable[[Asked], str]
+    cure: Cure | Callable[[Asked], Cure]
 
     def refusal(self, asked: Asked) -> UsageError:
         """The error of the option where nothing reads it."""
-        cure = self.cure if isinstance(self.cure, str) else self.cure(asked)
+        cure = self.cure if isinstance(self.cure, str | Way) else self.cure(asked)
         return UsageError(f"{EVERY[self.option].flag} {self.on.missing}", cure)
 
 
@@ -62,10 +62,10 @@ def plan(met: Callable[[Asked], bool], missing: str) -> Need:
 def _scale_of(option: str) -> Row:
     """An option about the divisor: a plan that divides by nothing does not read it, unless its formula does."""
 
-    def cure(asked: Asked) -> str:
+    def cure(asked: Asked) -> Cure:
         method = asked.plan.estimator
         if any(param.name == option for param in method.params):
-            return f"{method.name} has its own: --param {option}="
+            return Way("--param", fill=f"{option}=", lead=f"{method.name} has its own:")
         return "add --scale group or --scale batch" if len(method.scales) > 1 else f"{method.name} has no divisor"
 
     divides = plan(
@@ -83,19 +83,23 @@ ROWS: Final = (
     _scale_of("epsilon"),
     _scale_of("ddof"),
     _scale_of("std_of"),
-    Row("whiten_epsilon", on=plan(_whitens, "has no effect without whitening"), cure="add --whiten sample"),
-    Row("partial", on=given("group_size"), cure="add --group-size N"),
+    Row(
+        "whiten_epsilon",
+        on=plan(_whitens, "has no effect without whitening"),
+        cure=Way("--whiten", "sample", lead="add"),
+    ),
+    Row("partial", on=given("group_size"), cure=Way("--group-size", fill="N", lead="add")),
     Row(
         "std_threshold",
         on=plan(lambda asked: asked.reads("std_threshold"), "says which groups --zero-variance drop or null skips"),
         cure="add one of them",
     ),
-    Row("kl_estimator", on=given("kl_from"), cure="add --kl-from POLICY,REFERENCE"),
-    Row("kl_reduce", on=given("kl_from"), cure="add --kl-from POLICY,REFERENCE"),
+    Row("kl_estimator", on=given("kl_from"), cure=Way("--kl-from", fill="POLICY,REFERENCE", lead="add")),
+    Row("kl_reduce", on=given("kl_from"), cure=Way("--kl-from", fill="POLICY,REFERENCE", lead="add")),
     Row(
         "kl_from",
         on=plan(lambda asked: "kl" in asked.plan.needs, "has no effect without --kl-coef"),
-        cure="add --kl-coef X",
+        cure=Way("--kl-coef", fill="X", lead="add"),
     ),
     Row(
         "mask",
@@ -105,7 +109,7 @@ ROWS: Final = (
     Row(
         "component_missing",
         on=plan(lambda asked: len(asked.given.reward) != 1, "has no effect with a single reward"),
-        cure="name them with --reward",
+        cure=Way("--reward", lead="name them with"),
     ),
 )
 

@@ -16,7 +16,7 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting, ShapeOp
 from grpo_cli.engine.presets import Preset, differences, preset, presets
-from grpo_cli.errors import UnknownName, UsageError, near_names
+from grpo_cli.errors import UnknownName, UsageError, Way, near_names
 from grpo_cli.options.given import Given
 from grpo_cli.options.meant import meant
 from grpo_cli.options.needs import Asked, without_effect
@@ -158,7 +158,7 @@ def plan_of(given: Given) -> Plan:
     refuse_without_effect(given)
     if {"distill.clip", "distill.negative_only"} & {*settings(given)} and plan.distill.form == "add":
         wrong = "distill.clip and distill.negative_only have no effect with distill.form add"
-        raise UsageError(wrong, "add --set distill.form=reweight")
+        raise UsageError(wrong, Way("--set", "distill.form=reweight", lead="add"))
     size = given.expect_size
     if size is not None and size < 1:
         raise UsageError(f"a group cannot have {size} rows", "--expect-size takes 1 or more")
@@ -170,7 +170,9 @@ def _plan(given: Given, *, left_out: str = "") -> Plan:
     flags = {name: value for name, value in settings(given).items() if name != left_out}
     if given.plans is not None:
         value = next(iter(given.plans), "VALUE")
-        raise UsageError(f"[plan.{value}] is a plan for one value", "--plan-by COLUMN names its column")
+        raise UsageError(
+            f"[plan.{value}] is a plan for one value", Way("--plan-by", why="names its column", fill="COLUMN")
+        )
     method = "grpo" if given.method is None else given.method
     if method not in ESTIMATORS:
         raise unknown_method(method)
@@ -223,24 +225,24 @@ def counting(given: Given) -> Counting:
 def unknown_method(name: str) -> UnknownName:
     """The error for an unknown method: points to the preset of that name, to what people mean by it, or to a near name."""
     if name in presets():
-        return UnknownName(f"no method named {name!r}", f"it is a preset: --preset {name}")
+        return UnknownName.of("method", name, f"it is a preset: --preset {name}")
     return _unknown("method", name, ESTIMATORS)
 
 
 def unknown_preset(name: str) -> UnknownName:
     """The error for an unknown preset; names of algorithms are explained as for --method."""
     if name in ESTIMATORS:
-        cure = f"it is a method: --method {name}; grpo-adv presets {name} lists presets of that name"
-        return UnknownName(f"no preset named {name!r}", cure)
+        cures = [f"it is a method: --method {name}", f"grpo-adv presets {name} lists presets of that name"]
+        return UnknownName.of("preset", name, cures)
     if len(near_names(name, presets())) > 1 and not meant("method", name):
         return UnknownName.among("preset", name, presets(), f"grpo-adv presets {name} lists all of them")
     return _unknown("preset", name, presets())
 
 
 def _unknown(kind: str, name: str, known: Iterable[str]) -> UnknownName:
-    sentence = meant("method", name)
-    if sentence:
-        return UnknownName(f"no {kind} named {name!r}", sentence)
+    cures = meant("method", name)
+    if cures:
+        return UnknownName.of(kind, name, cures)
     return UnknownName.among(kind, name, known, lost=f"grpo-adv {kind}s lists them")
 
 

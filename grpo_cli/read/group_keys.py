@@ -241,5 +241,5 @@ def refuse_missing(name: str, key: pl.Series, place: Place) -> None:
     for what, missing in wrong.items():
         if count := int(missing.sum()):
             more = f" ({count} rows)" if count > 1 else ""
-            cure = "give every row a value; name another column"
+            cure = ["give every row a value", "name another column"]
             raise DataError(f"{name} is {what}{more}", cure, place=place(missing.arg_max() or 0))

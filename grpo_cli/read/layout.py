@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from grpo_cli.engine.plan_parts import Counting
-from grpo_cli.errors import DataError, UsageError
+from grpo_cli.errors import DataError, UsageError, Way
 from grpo_cli.read.known_names import (
     GROUP_TIERS,
     LIKELY_GROUP,
@@ -203,7 +203,10 @@ def _by_name(what: str, tiers: Sequence[Sequence[str]], names: Sequence[str], fl
     for tier in tiers:
         candidates = tuple(name for name in tier if name in names)
         if len(candidates) > 1:
-            raise DataError(f"several columns could be the {what}: {', '.join(candidates)}", f"choose with {flag} NAME")
+            raise DataError(
+                f"several columns could be the {what}: {', '.join(candidates)}",
+                Way(flag, lead="choose with", fill="NAME"),
+            )
         if candidates:
             return candidates
     return ()
@@ -220,7 +223,7 @@ def _marks(binding: Binding, table: Table) -> tuple[Mark, ...]:
     ]
     of_schema = () if schema is None else schema.marks
     if binding.masked_rows and not any(mark.is_open for mark in (*of_schema, *named)):
-        cure = "--masked-column COL names the column that marks them"
+        cure = Way("--masked-column", why="names the column that marks them", fill="COL")
         raise UsageError("--masked-rows says how masked rows count, and nothing marks any", cure)
     # A mark may first occur late in a file of lines: a scan finds it.
     there = [
@@ -234,7 +237,7 @@ def _marks(binding: Binding, table: Table) -> tuple[Mark, ...]:
 def _group(schema: Schema, binding: Binding, names: Collection[str], *, alone: bool) -> tuple[str, ...]:
     """The existing columns of the key; the last must exist. A single file needs no file column."""
     if schema.blocks and binding.group_size is None:
-        cure = "give --group-size N, the number of rollouts of a prompt"
+        cure = Way("--group-size", why=", the number of rollouts of a prompt", lead="give", fill="N")
         raise DataError(f"a {schema.title} names no prompt: groups are blocks of rows", cure)
     *outer, last = [name for name in schema.group if not (alone and name == FILE)] or [""]
     there = filter(partial(_there, schema, names), outer)

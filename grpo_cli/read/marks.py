@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.plan_parts import MaskedRows
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, Way
 from grpo_cli.read.known_names import FAILED_ENDS, KNOWN_MARKS
 from grpo_cli.schemas.table import Mark, MarkKind
 from grpo_cli.values.cells import JSON_TEXT, canonical, where
@@ -30,7 +30,7 @@ FALSE = frozenset({"false", "no", "n", "f", "off", "0", "0.0", "-0.0", *NOTHING}
 PRECEDENCE = ("foreign", "left_out", "masked")
 NAN = "NaN"  # as a key of JSON is written
 SHOWN = 40  # characters of a value in a message
-TYPES = "texts stand in quotes, numbers do not; any column can be asked for `is null`"
+TYPES = ["texts stand in quotes, numbers do not", "any column can be asked for `is null`"]
 LISTED = 3  # values in a message
 REASONS = 20  # reasons that are counted one by one: an error text may differ in every row
 
@@ -125,7 +125,7 @@ def useless(marks: Sequence[Mark], columns: Mapping[str, pl.Series], *, typed: b
         rows = _holds(columns, mark)
         if rows.all():
             wrong = f"{mark.flag}: {mark.words} in every row ({_values(columns[mark.column])})"
-            raise DataError(wrong, f"{mark.flag} {mark.column}=VALUE names the value that marks a row")
+            raise DataError(wrong, Way(mark.flag, why="names the value that marks a row", fill=f"{mark.column}=VALUE"))
         if mark.values and not rows.any():
             warnings.append(f"{mark.flag}: {mark.words} in no row ({_values(columns[mark.column])})")
     return warnings
@@ -143,7 +143,7 @@ def _of_condition(mark: Mark, columns: Mapping[str, pl.Series], *, typed: bool) 
     if rows.all():
         wrong = f"no row of {len(rows):,} meets {mark.words}"
         null = "null" if typed else "null, as an empty cell of CSV is,"
-        raise DataError(wrong, f"a comparison with {null} is not met; null is asked for with `is null`")
+        raise DataError(wrong, [f"a comparison with {null} is not met", "null is asked for with `is null`"])
     return [] if rows.any() else [f"every row meets {mark.words}"]
 
 
@@ -172,7 +172,9 @@ def none_left(marks: Sequence[Mark], columns: Mapping[str, pl.Series], masked_ro
     why = ", ".join(said)
     if by_file.all():
         return f"every row is left out of its group: {why}"
-    cure = "change or leave out one of these options" if len(said) > 1 else "--masked-rows vote lets them count"
+    cure = (
+        "change or leave out one of these options" if len(said) > 1 else Way("--masked-rows", "vote", "lets them count")
+    )
     raise DataError(f"no row of {len(nothing):,} is left: {why}", cure)
 
 
@@ -302,7 +304,7 @@ def _true(column: pl.Series, lower: pl.Series, mark: Mark) -> pl.Series:
         return filled
     if not words.all():
         wrong = f"{mark.column} is neither true nor false in every row ({_values(column)})"
-        raise DataError(wrong, f"{mark.flag} {mark.column}=VALUE names the value that marks a row")
+        raise DataError(wrong, Way(mark.flag, why="names the value that marks a row", fill=f"{mark.column}=VALUE"))
     return lower.is_in(TRUE)
 
 

@@ -36,7 +36,7 @@ def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple
         if len(names) > 1:
             raise UsageError("standard input cannot be read together with files", "give it as the only input")
         if sys.stdin is None:
-            raise UsageError("standard input is closed", "pipe something in; name a file")
+            raise UsageError("standard input is closed", ["pipe something in", "name a file"])
         note_standard_input()
         return [spool(sys.stdin.buffer)], []
     objects, left_out = _find_objects([name for name in names if is_url(name)], output_folder)

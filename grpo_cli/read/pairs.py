@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.moments import Codes, Index
-from grpo_cli.errors import DataError
+from grpo_cli.errors import Cures, DataError, Way
 from grpo_cli.read.group_keys import encode, repeats
 from grpo_cli.read.known_names import PAIR_IDS, SOURCE_IDS
 from grpo_cli.read.narrow import Narrow
@@ -29,6 +29,7 @@ from grpo_cli.values.key_text import cut, plain
 EXAMPLES = 3  # keys in a message
 NOWHERE = np.iinfo(np.uint32).max  # instead of a row
 WHOLE = r"-?(?:0|[1-9]\d*)"  # 007 is a text
+_BY_ID = Way("--rollout", lead="name the id of the rollout with")
 _IN_ORDER = "if the rows of both inputs stand in the same order, grpo-adv add makes the old reward a column for --old-rewards-column"
 NUMBER = rf"^(?:{WHOLE}(?:\.\d+)?(?:[eE][-+]?\d+)?|NaN|nan|-?inf)$"
 
@@ -128,7 +129,7 @@ def several(
     unclear: Index,
     sides: Sequence[tuple[Index, Callable[[Sequence[int]], list[str]]]],
     label: Callable[[int, int], str],
-    cure: str,
+    cures: Cures,
 ) -> DataError:
     """The error for keys that several rows have, with three examples: `sides` number the rows of an input, and name them."""
     shown = []
@@ -142,7 +143,7 @@ def several(
                 places.append(f"{len(rows)} rows, {first}" if len(rows) > 1 else first)
                 key = key or cut(plain(label(at, rows[0])), SHOWN)
         shown.append(f"{key} ({'; '.join(places)})")
-    return DataError(f"{what}: {', '.join(shown)}", cure)
+    return DataError(f"{what}: {', '.join(shown)}", cures)
 
 
 # --- rollouts ------------------------------------------------------------------------------------------------
@@ -227,11 +228,10 @@ def pair(
                 return Pairs(rows, others, ids)
         elif (sure and not parts_of_one) or not text:
             same = f"{' and '.join(ids)} is the same in several rows of a group, so the rollouts do not pair one to one"
-            cure = "name the id of the rollout with --rollout; remove rows that are there twice"
-            raise _several(keyed, unclear, sides, same, cure)
+            raise _several(keyed, unclear, sides, same, [_BY_ID, "remove rows that are there twice"])
     if not text:
-        cure = f"name the id of the rollout with --rollout; name its text with --text-column; {_IN_ORDER}"
-        raise DataError("no column tells which rollouts of both inputs are the same", cure)
+        cures = _BY_ID, Way("--text-column", lead="name its text with"), _IN_ORDER
+        raise DataError("no column tells which rollouts of both inputs are the same", cures)
     one, other = [
         [*(of_ids if parts_of_one and ids else [key]), _hashes(side, text)]
         for key, of_ids, side in zip(keys, (mine, theirs), sides, strict=True)
@@ -253,7 +253,9 @@ def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, ...]:
     mine, theirs = (side.key if FILE in side.rule.key else side.key.drop(FILE, strict=False) for side in (now, before))
     if mine.columns != theirs.columns:
         both = " and ".join(", ".join(side.key_words) or "blocks" for side in (now, before))
-        raise DataError(f"the two inputs have different group keys ({both})", "name one that both have with --group")
+        raise DataError(
+            f"the two inputs have different group keys ({both})", Way("--group", lead="name one that both have with")
+        )
     if not mine.width:
         return tuple(pl.zeros(len(side.table), dtype=pl.UInt32, eager=True) for side in (now, before))
     # Groups in the same order. A key that occurs again, in another file, block or draw, does not identify a group.
@@ -264,8 +266,11 @@ def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, ...]:
     keyed = Keyed.of(mine.get_columns(), theirs.get_columns(), (now.typed, before.typed))
     if not np.minimum(*keyed.counts).any():
         keys = f"{', '.join(now.key_words)} is {now.label(0)} and {before.label(0)}"
-        cure = "--old-rewards takes the same rollouts with another reward; name their key with --group"
-        raise DataError(f"no group is in both inputs ({keys})", cure)
+        cures = (
+            "--old-rewards takes the same rollouts with another reward",
+            Way("--group", lead="name their key with"),
+        )
+        raise DataError(f"no group is in both inputs ({keys})", cures)
     of_rows = keyed.mine[now.table["group"]], keyed.theirs[before.table["group"]]
     return tuple(pl.Series(codes.astype(np.uint32)) for codes in of_rows)
 
@@ -298,8 +303,8 @@ def _paired_texts(keyed: Keyed, sides: tuple[Narrow, Narrow], text: str) -> tupl
     unclear = np.flatnonzero(twice & ~equal_enough)
     if len(unclear):
         same = f"{text} is the same in several rollouts of a group whose rewards differ, so the text does not tell them apart"
-        cure = f"name the id of the rollout with --rollout; {_IN_ORDER}"
-        raise _several(keyed, unclear, sides, same, cure)
+        cures = _BY_ID, _IN_ORDER
+        raise _several(keyed, unclear, sides, same, cures)
     place = pl.int_range(pl.len()).over("code")
     one, other = (pl.DataFrame({"code": side}).with_columns(place=place).get_columns() for side in codes)
     return Keyed.of(one, other, (False, False)).matched()
@@ -311,14 +316,14 @@ def _kinds(codes: Index, rewards: Sequence[pl.Series], size: int) -> Index:
     return np.bincount(codes[parts.first.to_numpy()], minlength=size)[:size]
 
 
-def _several(keyed: Keyed, unclear: Index, sides: tuple[Narrow, Narrow], what: str, cure: str) -> DataError:
+def _several(keyed: Keyed, unclear: Index, sides: tuple[Narrow, Narrow], what: str, cures: Cures) -> DataError:
     """The error for rollouts that do not match one to one."""
 
     def label(at: int, row: int) -> str:
         return sides[at].label(sides[at].table["group"][row])
 
     codes = [(keyed.mine, sides[0].places), (keyed.theirs, sides[1].places)]
-    return several(what, unclear, codes, label, cure)
+    return several(what, unclear, codes, label, cures)
 
 
 def _hashes(side: Narrow, text: str) -> pl.Series:

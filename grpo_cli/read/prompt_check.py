@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from grpo_cli.engine.moments import Index
-from grpo_cli.errors import DataError
+from grpo_cli.errors import Cure, DataError, Way
 from grpo_cli.formats.frame import FrameReader
 from grpo_cli.read.group_keys import Coded
 from grpo_cli.read.known_names import CONVERSATIONS, NO_PROMPT, PROMPT_TEXTS
@@ -156,14 +156,15 @@ def mixed_error(mixed: Mixed, key: str, group: Sequence[str], label: str) -> Dat
     """The error for a key that was found by name and merges prompts, with the ways out."""
     named = as_value(*group)
     if mixed.column in {*CONVERSATIONS, "responses_create_params"}:
-        cure = "name the column of the prompt's id with --group"
+        cures: list[Cure] = [Way("--group", lead="name the column of the prompt's id with")]
     else:
-        cure = (
-            f"--group={as_value(mixed.column)} makes a group of each prompt; "
-            f"--group={as_value(*group, mixed.column)} makes one inside each {', '.join(group)}"
-        )
-    blocks = "--group-size N cuts blocks where the samples of a prompt follow each other"
-    return DataError(mixed.words(key, label), f"{cure}; {blocks}; --group={named} keeps them together")
+        cures = [
+            f"--group={as_value(mixed.column)} makes a group of each prompt",
+            f"--group={as_value(*group, mixed.column)} makes one inside each {', '.join(group)}",
+        ]
+    why = "cuts blocks where the samples of a prompt follow each other"
+    cures += [Way("--group-size", why=why, fill="N"), f"--group={named} keeps them together"]
+    return DataError(mixed.words(key, label), cures)
 
 
 def prompt_of(value: Any) -> str | None:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from grpo_cli.errors import DataError, NoRewards, UsageError
+from grpo_cli.errors import DataError, NoRewards, UsageError, Way
 from grpo_cli.files.stores import pinned
 from grpo_cli.formats import registry
 from grpo_cli.read.known_names import (
@@ -37,6 +37,10 @@ from grpo_cli.values.paths import PARENT
 
 T = TypeVar("T", bound=Table)
 
+_BY_NAME = (
+    Way("--schema", lead="choose with", fill="NAME"),
+    Way("--schema", "none", "finds columns by name"),
+)
 _FIRST = 32  # records of a typed file that are looked at
 _NEAR = 3  # near matches in a message
 _SCORED = frozenset({"reward", "rewards", "score", "scores", "total_reward", "advantage", "advantages"})
@@ -64,7 +68,7 @@ def recognise(files: Sequence[T], binding: Binding, over: OverTables = map) -> l
     rewards = binding.rewards or rewards_of(schema, tables[0])
     items = tuple(name for name in rewards if name not in schema.derive)
     if not items:
-        raise UsageError(f"a {schema.title} needs a reward column", "name it with --reward")
+        raise UsageError(f"a {schema.title} needs a reward column", Way("--reward", lead="name it with"))
     if schema.layout == "wide" and (key := _key_of_items(tables[0], items[0])):
         schema = replace(schema, layout="columnar", group=(*schema.group, key))
     keys_too = schema.layout != "wide"
@@ -130,7 +134,10 @@ def _lists_of_rewards(table: Table, binding: Binding) -> Schema | None:
     if response and response not in TRUTHS and not binding.group and binding.group_size is None:
         raise DataError(
             f"{table.name}: {' and '.join(names)} has lists of rewards, but each record has one {response}",
-            f"if they are parts of one reward, write each part to its own column; --group {PARENT} takes each number for a rollout",
+            [
+                "if they are parts of one reward, write each part to its own column",
+                Way("--group", PARENT, "takes each number for a rollout"),
+            ],
         )
     note = f"each record has one {response}: if its rewards are parts of one reward, write each part to its own column"
     return Schema(
@@ -207,10 +214,16 @@ def rewards_of(schema: Schema, table: Table) -> tuple[str, ...]:
     names = schema.reward or reward_names(schema, table.sample())
     if not names:
         wrong = f"{table.name}: no column that could be the reward of a {schema.title}"
-        raise DataError(wrong, "name it with --reward")
+        raise DataError(wrong, Way("--reward", lead="name it with"))
     if schema.rewards is not None and schema.rewards.alone and len(names) > 1:
         several = f"{table.name}: several columns could be the reward of a {schema.title}: {', '.join(names)}"
-        raise DataError(several, "choose one with --reward NAME (NAME=-1 if lower is better); name several to add them")
+        raise DataError(
+            several,
+            [
+                Way("--reward", why="(NAME=-1 if lower is better)", lead="choose one with", fill="NAME"),
+                "name several to add them",
+            ],
+        )
     return names
 
 
@@ -244,7 +257,7 @@ def with_schema(files: Sequence[T], choice: str | None, over: OverTables = map) 
         listed = ", ".join(f"{name} is {kind or 'of no known schema'}" for kind, (name, _) in found.items())
         raise DataError(
             f"the files have different schemas: {listed}",
-            "name the files of one schema; choose with --schema NAME; --schema none finds columns by name",
+            ["name the files of one schema", *_BY_NAME],
         )
     ((_, schema_),) = found.values()
     if schema_ is None:
@@ -295,8 +308,7 @@ def _best(candidates: Sequence[Match], name: str) -> str | None:
     best = [match.schema for match in fitting if match.score == most]
     if len(best) > 1:
         both = " and ".join(f"{known} ({schema(known).title})" for known in best)
-        cure = "choose with --schema NAME; --schema none finds columns by name"
-        raise DataError(f"{name}: two schemas fit: {both}", cure)
+        raise DataError(f"{name}: two schemas fit: {both}", _BY_NAME)
     return best[0]
 
 
@@ -310,7 +322,7 @@ def _refuse(chosen: Schema, table: Table) -> None:
         raise NoRewards(f"{table.name}: {chosen.title}: {chosen.refusal}", chosen.hint)
     if (layout == NESTED and record != "object") or (layout in LISTED and record == "texts"):
         wrong = f"{table.name}: the schema {chosen.name} cannot be read from {table.format.name}"
-        raise DataError(wrong, "--schema none reads plain rows")
+        raise DataError(wrong, Way("--schema", "none", "reads plain rows"))
 
 
 @dataclass(frozen=True)

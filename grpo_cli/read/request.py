@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import UsageError
+from grpo_cli.errors import Cure, UsageError, Way
 from grpo_cli.formats.frame import FrameReader
 from grpo_cli.read.known_names import (
     GROUP_TIERS,
@@ -282,8 +282,10 @@ def columns_of_roles(layout: Layout, *plans: Plan) -> dict[str, str]:
         what = f"the plan needs {'; '.join(ROLES[role].meaning for role in missing)}"
         likely = {"length": next((name for name in LENGTHS if name in layout.names), "COLUMN")}
         flags = " and ".join(f"{ROLES[role].flag} {likely.get(role, 'COLUMN')}" for role in missing)
-        equal = "; --length-column equal counts every response the same" if missing == ["length"] else ""
-        raise UsageError(what, f"name the {'column' if len(missing) == 1 else 'columns'} with {flags}{equal}")
+        cures: list[Cure] = [f"name the {'column' if len(missing) == 1 else 'columns'} with {flags}"]
+        if missing == ["length"]:
+            cures.append(Way("--length-column", "equal", "counts every response the same"))
+        raise UsageError(what, cures)
     return roles
 
 
@@ -300,5 +302,6 @@ def _check_weights(plan: Plan, rewards: Sequence[str]) -> None:
         raise UsageError(f"the reward column {twice[0]!r} is named twice", "give each column once, with its weight")
     if weights and len(weights) != len(rewards):
         raise UsageError(
-            f"{len(weights)} reward weights for {len(rewards)} reward columns", "give --reward COLUMN=WEIGHT for each"
+            f"{len(weights)} reward weights for {len(rewards)} reward columns",
+            Way("--reward", why="for each", lead="give", fill="COLUMN=WEIGHT"),
         )

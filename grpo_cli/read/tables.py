@@ -15,7 +15,7 @@ import polars as pl
 
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan_parts import Counting, MaskedRows
-from grpo_cli.errors import DataError, GrpoError, InputChanged, UsageError
+from grpo_cli.errors import DataError, GrpoError, InputChanged, UsageError, Way
 from grpo_cli.files.inputs import MAX_LINE, Input
 from grpo_cli.formats.interface import Format, InLines, Reader, Scanned
 from grpo_cli.read.known_names import STEPS
@@ -243,7 +243,7 @@ class Table:
         if there:
             raise DataError(
                 f"{self.name} already has a column {there[0]!r}",
-                "--replace overwrites it; --column NAME gives another name",
+                [Way("--replace", why="overwrites it"), Way("--column", why="gives another name", fill="NAME")],
             )
 
     def _like(self, **changes: Any) -> Self:

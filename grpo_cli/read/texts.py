@@ -17,7 +17,7 @@ import polars as pl
 
 from grpo_cli.engine.column_stats import Words
 from grpo_cli.engine.moments import Index
-from grpo_cli.errors import DataError, UsageError
+from grpo_cli.errors import DataError, UsageError, Way
 from grpo_cli.files.inputs import spooled
 from grpo_cli.read.known_names import CONVERSATIONS, PROMPTS, RESPONSES, STOPS, TEXTS, TRUTHS
 from grpo_cli.read.narrow import Narrow
@@ -64,10 +64,10 @@ def text_columns(tables: Sequence[Table], named: TextColumns, *, prompt_only: bo
         return found
     missing = "response" if found.prompt else "prompt"
     listed = ", ".join(names[:20])
-    flags = (
-        "--prompt NAME" if prompt_only else "--prompt NAME and --response NAME; give --messages NAME for a conversation"
-    )
-    raise DataError(f"no column looks like the {missing} (columns: {listed})", f"give {flags}", place=tables[0].name)
+    cures = [Way("--prompt", why="" if prompt_only else "and --response NAME", lead="give", fill="NAME")]
+    if not prompt_only:
+        cures.append(Way("--messages", why="for a conversation", lead="give", fill="NAME"))
+    raise DataError(f"no column looks like the {missing} (columns: {listed})", cures, place=tables[0].name)
 
 
 def some_texts(table: Table, named: TextColumns) -> TextColumns:
@@ -109,7 +109,7 @@ def refuse_same_column(columns: Any) -> None:
         name = named[part]
         if name and name == named[other]:
             parts = f"{part} and {other}".replace("_", " ")
-            raise UsageError(f"{parts} are both the column {name!r}", "give each its own column; leave one out")
+            raise UsageError(f"{parts} are both the column {name!r}", ["give each its own column", "leave one out"])
 
 
 def text_hashes(narrow: Narrow, rows: Index, columns: Sequence[str]) -> dict[str, Hashes]:

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.errors import DataError, InputChanged, NoRewards, UnknownName, UsageError, Written, near_names, short
+from grpo_cli.errors import DataError, InputChanged, NoRewards, UnknownName, UsageError, Way, Written, near_names, short
 from grpo_cli.files.inputs import MAX_LINE, Input
 from grpo_cli.formats import registry
 from grpo_cli.formats.frame import FRAME, FrameReader
@@ -73,7 +73,7 @@ class Job:
         if given.by_position:
             refuse_beside("by_position", given, "on")
         if "take" in given and "on" not in given:
-            raise UsageError("--take has no effect without --on", "add --on COL")
+            raise UsageError("--take has no effect without --on", Way("--on", fill="COL", lead="add"))
         gate = condition_of(given, "fail_on", GATES)
         return made(cls, given, columns=given.source, output=output_of(given, "added"), gate=gate, **more)
 
@@ -288,7 +288,9 @@ def _chosen(columns: Sequence[str], chosen: Sequence[str]) -> dict[str, str]:
         if name not in columns:
             raise UnknownName.among("column", name, columns)
         if other in new:
-            raise UsageError(f"two columns would be {other!r}", "--column NAME=NEW gives another name")
+            raise UsageError(
+                f"two columns would be {other!r}", Way("--column", why="gives another name", fill="NAME=NEW")
+            )
         new[other] = name
     if not new:
         raise DataError("there is no column to add", "--from takes a file with columns")
@@ -344,7 +346,7 @@ def keys_of(texts: Sequence[str], table: Table, other: Table) -> dict[str, str]:
         if found.setdefault(here, there) != there:
             raise UsageError(f"--on matches {here!r} with {found[here]!r} and {there!r}", "name one of them")
     if texts and not any(found):
-        raise UsageError("--on names no column", "give the columns of the key; leave it out")
+        raise UsageError("--on names no column", ["give the columns of the key", "leave it out"])
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from grpo_cli.engine.coerce import typed
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import UsageError
+from grpo_cli.errors import UsageError, Way
 from grpo_cli.files.stores import is_url
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.given import Given
@@ -100,7 +100,7 @@ def binding_of(given: Given) -> Binding:
     base = preset_of(given)
     group = tuple(name for item in given.group for name in items(item) if name)
     if given.group and not group:
-        raise UsageError("--group names no column", "give the columns of the key; leave it out")
+        raise UsageError("--group names no column", ["give the columns of the key", "leave it out"])
     return made(
         Binding,
         given,
@@ -128,9 +128,11 @@ def _kl_of(given: Given) -> tuple[KlField, ...]:
     refuse_beside("kl_from", given, "kl_column")
     columns = tuple(items(given.kl_from))
     if len({*columns}) != 2 or not all(columns):  # noqa: PLR2004
-        raise UsageError(f"--kl-from {given.kl_from!r} is not two columns", "write --kl-from POLICY,REFERENCE")
+        raise UsageError(
+            f"--kl-from {given.kl_from!r} is not two columns", Way("--kl-from", fill="POLICY,REFERENCE", lead="write")
+        )
     if not all(how):
-        cure = "add --kl-estimator k1|k2|k3 and --kl-reduce sum|mean"
+        cure = Way("--kl-estimator", why="and --kl-reduce sum|mean", fill="k1|k2|k3", lead="add")
         raise UsageError("--kl-from needs an estimator and a reduction", cure)
     mask = given.mask or ""
     name = f"{how[1]} of {how[0]}({', '.join(columns)})"
@@ -212,16 +214,18 @@ def tokens_of(given: Given, plans: Collection[Plan]) -> TokenColumns | None:
     distills = next((plan for plan in plans if plan.distill.coef), None)
     if not given.per_token:
         if distills is not None:
-            cure = "add --per-token with --token-logprobs and --teacher-logprobs;"
+            cure = Way("--per-token", why="with --token-logprobs and --teacher-logprobs", lead="add")
             distills.refuse_distill("one advantage a row", cure)
         if named:
-            raise UsageError(f"{EVERY[named[0]].flag} has no effect without --per-token", "add --per-token")
+            raise UsageError(
+                f"{EVERY[named[0]].flag} has no effect without --per-token", Way("--per-token", lead="add")
+            )
         return None
     if len(lists) == 1 or (distills is not None and not lists):
         both = "give --token-logprobs COL and --teacher-logprobs COL, lists of the same tokens"
         raise UsageError("a teacher is compared with the student on each token", both)
     if lists and distills is None and "distill" not in given:
-        raise UsageError("--teacher-logprobs has no effect without --distill", "add --distill 1")
+        raise UsageError("--teacher-logprobs has no effect without --distill", Way("--distill", "1", lead="add"))
     length = given.length_column or ""
     for_plan = length == "equal" or ("mask" in given and any("length" in plan.needs for plan in plans))
     columns = made(TokenColumns, given, length="" if for_plan else length)

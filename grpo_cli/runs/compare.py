@@ -10,7 +10,7 @@ from typing import NamedTuple
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.engine.score import score
-from grpo_cli.errors import UsageError
+from grpo_cli.errors import UsageError, Way
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import counting, own_options, plan_of
 from grpo_cli.options.table import OF_PART, OPTIONS, OUTPUT
@@ -50,7 +50,9 @@ class Job(OnFiles):
         plans = {text: Contender(plan_of(own), counting(own)) for text, own in _options(given).items()}
         for name in () if given.write else given:
             if name in OPTIONS and OPTIONS[name].panel == OUTPUT:
-                raise UsageError(f"{OPTIONS[name].flag} is about an output file, and none is written", "add --write")
+                raise UsageError(
+                    f"{OPTIONS[name].flag} is about an output file, and none is written", Way("--write", lead="add")
+                )
         return made(
             cls,
             given,

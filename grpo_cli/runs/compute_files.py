@@ -15,7 +15,7 @@ import numpy as np
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, score
-from grpo_cli.errors import DataError, UsageError, Written
+from grpo_cli.errors import DataError, UsageError, Way, Written
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import Origin, origin, parts_of, plan_of
@@ -64,7 +64,7 @@ class Job(OnFiles):
         plans = {"": plan_of(given)} if parts is None else {name: plan for name, (plan, _) in parts.plans.items()}
         options = parts_of(given) or {"": given}
         if "seed" in given and not {"duplicate", "config"} & {*given}:  # a file of options serves several commands
-            raise UsageError("--seed has no effect without --duplicate", "add --duplicate")
+            raise UsageError("--seed has no effect without --duplicate", Way("--duplicate", lead="add"))
         return made(
             cls,
             given,
@@ -215,7 +215,9 @@ def _refuse_duplicates(job: Job, tables: Sequence[FileTable]) -> None:
     if job.parts is not None:
         raise UsageError("--duplicate refills the rows of one plan, and --plan-by has several", "leave out one of them")
     if job.plan.groups.zero_variance != "drop":
-        raise UsageError("--duplicate refills dropped groups, and none are dropped", "add --zero-variance drop")
+        raise UsageError(
+            "--duplicate refills dropped groups, and none are dropped", Way("--zero-variance", "drop", lead="add")
+        )
     if len(tables) > 1:
         raise UsageError("--duplicate adds rows to one file, and there are several", "run it on one file at a time")
 

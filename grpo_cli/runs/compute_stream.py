@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from grpo_cli.engine.column_stats import Numbers
-from grpo_cli.errors import DataError, UsageError
+from grpo_cli.errors import DataError, UsageError, Way
 from grpo_cli.files.compression import packer_of
 from grpo_cli.files.inputs import InMemory, arrivals
 from grpo_cli.files.kept import note_standard_input
@@ -94,13 +94,21 @@ def _refuse(job: Job) -> None:
         (output.long, "--stream writes every line back", f"{whole} and --long"),
         (output.to not in {None, STDOUT}, "--stream writes standard output", "leave out -o"),
         (output.only or output.in_place, "--stream writes every line back", f"{whole}, --only and --in-place"),
-        (needs_batch, "the plan needs a whole batch, and a stream has no end", f"add --batch-by COLUMN, or {whole}"),
+        (
+            needs_batch,
+            "the plan needs a whole batch, and a stream has no end",
+            Way("--batch-by", why=f", or {whole}", fill="COLUMN", lead="add"),
+        ),
         (plan.estimator.spans_batches, f"{plan.method} looks back over the whole input", whole),
         (job.gate is not None, "--fail-on is checked before the first row is written", whole),
         (output.duplicate, "--duplicate samples from all groups", whole),
         (job.dry_run, "--explain needs all groups", whole),
         (has_paths, "--stream reads rows, not paths into their lists", whole),
-        (has_no_key, "a stream cannot look ahead to find the key", "name it with --group; give --group-size N"),
+        (
+            has_no_key,
+            "a stream cannot look ahead to find the key",
+            [Way("--group", lead="name it with"), Way("--group-size", fill="N", lead="give")],
+        ),
         (binding.group_within == "file" or binding.batch_by == "file", "standard input is one file", whole),
     )
     for holds, message, cure in refusals:
@@ -189,13 +197,17 @@ def _whole_lines(source: BinaryIO, max_line: int) -> Iterator[bytes]:
     for part in arrivals(source):
         data = rest + part
         if packer := packer_of(data):
-            raise UsageError(f"--stream reads plain JSON lines, not {packer}", "unpack them first; leave out --stream")
+            raise UsageError(
+                f"--stream reads plain JSON lines, not {packer}", ["unpack them first", "leave out --stream"]
+            )
         cut = data.rfind(b"\n") + 1
         rest = data[cut:]
         if cut:
             yield data[:cut]
         if len(rest) > max_line:
-            raise DataError(f"-: a line of more than {max_line:,} bytes", "--max-line BYTES allows longer lines")
+            raise DataError(
+                f"-: a line of more than {max_line:,} bytes", Way("--max-line", why="allows longer lines", fill="BYTES")
+            )
     if rest:
         yield rest
 
@@ -251,7 +263,7 @@ class _Keys:
             by = ", ".join(self.ends)
             if run.end != last and run.end in self.left:
                 wrong = f"-:{run.line}: {by} comes back after its group was complete"
-                raise DataError(wrong, "sort the rows by it upstream; leave out --stream")
+                raise DataError(wrong, ["sort the rows by it upstream", "leave out --stream"])
             if self.groups and self.portion_of.setdefault(run.group, run.end) != run.end:
                 wrong = f"-:{run.line}: {', '.join(self.groups)} was in an earlier batch"
                 raise DataError(wrong, f"a group belongs to one batch: add {by} to --group")

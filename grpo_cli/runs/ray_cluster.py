@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from grpo_cli import __version__
-from grpo_cli.errors import DataError, GrpoError, reason
+from grpo_cli.errors import DataError, GrpoError, Way, reason
 from grpo_cli.files.inputs import Pin
 from grpo_cli.formats.columnar import stderr_silenced
 
@@ -78,7 +78,7 @@ class Cluster(NamedTuple):
             if isinstance(cause, (GrpoError, OSError, MemoryError)):
                 raise cause from error
             wrong = f"a task on Ray stopped: {type(cause).__name__}: {_line(cause)}"
-            raise DataError(wrong, "--debug shows where") from error
+            raise DataError(wrong, Way("--debug", why="shows where")) from error
         except self.ray.exceptions.RayError as error:
             wrong = f"a task on Ray was lost: {_line(error)}"
             raise DataError(wrong, "is there enough memory for each of its tasks?") from error
@@ -187,7 +187,7 @@ def connected(address: str | None, *, verbose: bool) -> Iterator[Cluster]:
         except Exception as error:  # Ray raises many kinds of errors here
             raise DataError(
                 f"Ray cannot be {'started' if scratch else 'reached'}: {_line(error)}",
-                "--ray-address takes auto, local or HOST:PORT; --debug shows more",
+                ["--ray-address takes auto, local or HOST:PORT", Way("--debug", why="shows more")],
             ) from error
         for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -11,7 +11,7 @@ import polars as pl
 from grpo_cli.choosing.groups import of_rows, only
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import DataError, UsageError
+from grpo_cli.errors import DataError, UsageError, Way
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import plan_of
@@ -73,7 +73,7 @@ def two_rewards(
     if not others:
         if names == narrow.reward_names:
             wrong = f"the reward and --old-rewards-column are the same column, {', '.join(names)}"
-            raise UsageError(wrong, "name the new reward with --reward")
+            raise UsageError(wrong, Way("--reward", lead="name the new reward with"))
         now = _with_old(now, [narrow.carried[name] for name in names])
     else:
         before = _read(now, others, other, over)

@@ -15,7 +15,7 @@ import polars as pl
 from grpo_cli.choosing.groups import Choice, Selected, select_rows
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import DataError, UsageError
+from grpo_cli.errors import DataError, UsageError, Way
 from grpo_cli.files.atomic import folders_synced
 from grpo_cli.files.compression import is_packed
 from grpo_cli.formats import registry
@@ -90,7 +90,7 @@ def _refuse_idle(given: Given, choice: Choice) -> None:
 def choice_of(given: Given, **more: Any) -> Choice:
     """Which groups and rows are kept; `more` are further fields."""
     if "pick" in given and "per_group" not in given:
-        raise UsageError("--pick says which rows --per-group keeps", "add --per-group N")
+        raise UsageError("--pick says which rows --per-group keeps", Way("--per-group", fill="N", lead="add"))
     return made(
         Choice,
         given,

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.moments import Vector
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, Way
 from grpo_cli.read.known_names import STEPS
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.pairs import key_texts
@@ -82,7 +82,10 @@ def matched(now: Inspection, before: Inspection) -> Matched:
     both = scored[0].join(scored[1], "key", how="semi", maintain_order="left")
     if not len(both):
         none = f"no prompt is in both runs (matched by {', '.join(names)})"
-        raise DataError(none, "give --group NAME with a key that is the same in both, such as the prompt")
+        raise DataError(
+            none,
+            Way("--group", why="with a key that is the same in both, such as the prompt", fill="NAME", lead="give"),
+        )
     return Matched((now, before), names, keys, scored, both)
 
 
@@ -112,7 +115,7 @@ def _prompt_columns(now: Inspection, before: Inspection) -> tuple[str, ...]:
     """The columns of the key except step-like columns; they must be the same in both runs."""
     kept = [prompt_columns(run.narrow) for run in (now, before)]
     if not kept[0] or kept[0] != kept[1]:
-        raise DataError("the two runs have different group keys", "name the prompt with --group")
+        raise DataError("the two runs have different group keys", Way("--group", lead="name the prompt with"))
     return kept[0]
 
 

@@ -16,7 +16,7 @@ from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
 import numpy as np
 import polars as pl
 
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, Way
 
 Place = Callable[[int], str]  # file and row of a cell, for a message
 P = ParamSpec("P")
@@ -85,8 +85,9 @@ _FLOATED = (pl.Float64, pl.Boolean, pl.Null, pl.Decimal)
 _SHOWN = 40  # characters of a value in a message
 _SMALL = 1e-4  # polars and Python write smaller numbers in different ways
 _CURES = (
-    "name a column of numbers; --map TEXT=NUMBER,... gives each text of a reward a number (nan: a missing reward); "
-    "--reward COL.PART takes a part of an object"
+    "name a column of numbers",
+    Way("--map", why="gives each text of a reward a number (nan: a missing reward)", fill="TEXT=NUMBER,..."),
+    Way("--reward", why="takes a part of an object", fill="COL.PART"),
 )
 
 

@@ -97,5 +97,5 @@ def absent(name: str, file: str, columns: Sequence[str]) -> Absent:
     if not near:
         return Absent.of(name, file, [known])
     error = Absent.of(name, file, [f"did you mean {near[0]!r}? {known}"])
-    error.meant = (name, near[0])
+    error.wrong, error.right = name, near[0]
     return error

@@ -15,7 +15,7 @@ import polars as pl
 
 from grpo_cli.engine.extra_columns import MASKED
 from grpo_cli.engine.score import Scored
-from grpo_cli.errors import DataError, UsageError
+from grpo_cli.errors import DataError, UsageError, Way
 from grpo_cli.files.atomic import ELSEWHERE
 from grpo_cli.files.compression import suffix_of
 from grpo_cli.files.inputs import is_readable
@@ -105,7 +105,9 @@ def _refuse_shared(targets: Sequence[Target]) -> None:
     for target in targets:
         other = seen.setdefault(os.path.realpath(target.path) if target.path else target.name, target)
         if other.name != target.name:
-            raise UsageError(f"{other.name} and {target.name} are the same file", "remove the link; give another -o")
+            raise UsageError(
+                f"{other.name} and {target.name} are the same file", ["remove the link", "give another -o"]
+            )
         if other is not target:
             raise UsageError(
                 f"two inputs would be written to {target.name}", "run them separately, each with its own -o"
@@ -249,7 +251,9 @@ def refuse_path(path: Path, *, force: bool, flag: str = "-o", makes_folders: boo
     if path.is_dir():
         raise UsageError(f"{path} is a directory", f"give the name of a file with {flag}")
     if path.is_file() and not force:  # a device has no content to lose
-        raise UsageError(f"{path} exists", f"add --force to replace it; give another name with {flag}")
+        raise UsageError(
+            f"{path} exists", [Way("--force", why="to replace it", lead="add"), f"give another name with {flag}"]
+        )
 
 
 def _refuse_checksums(path: Path, name: str) -> None:
@@ -258,7 +262,7 @@ def _refuse_checksums(path: Path, name: str) -> None:
         side = each.with_name(f".{each.name}.crc")
         if os.path.exists(side):  # noqa: PTH110 - False if the name is too long
             wrong = f"{side} has its checksums, which would no longer match"
-            raise DataError(wrong, f"remove it; {ELSEWHERE}", place=name)
+            raise DataError(wrong, ["remove it", ELSEWHERE], place=name)
 
 
 def refuse_summary(output: Output, targets: Sequence[Target]) -> None:
@@ -267,7 +271,7 @@ def refuse_summary(output: Output, targets: Sequence[Target]) -> None:
     if path is None:
         return
     if str(path) == STDOUT:
-        raise UsageError("--summary takes a file", "--json prints the summary")
+        raise UsageError("--summary takes a file", Way("--json", why="prints the summary"))
     real = os.path.realpath(path)
     for target in targets:
         shared = (
@@ -284,7 +288,7 @@ def refuse_summary(output: Output, targets: Sequence[Target]) -> None:
 def refuse_columns(tables: Sequence[FileTable], output: Output) -> list[FileTable]:
     """The tables, which now refuse rows that already have an output column, so that none is hidden silently."""
     if not output.column:
-        raise UsageError("a column without a name", "give --column a name; leave it out")
+        raise UsageError("a column without a name", ["give --column a name", "leave it out"])
     if output.replace:
         for table in tables:
             refuse_doubled(output.names, table.format.columns(table.source), table.name)
@@ -343,7 +347,7 @@ def _typed(scored: Scored, dtype: Literal["f64", "f32"]) -> pl.Series:
         row = lost.arg_max() or 0
         reward = scored.rows[".reward"][row]
         wrong = f"the advantage {exact[row]:.4g} (of the reward {reward:.4g}) does not fit in 32 bits"
-        raise DataError(wrong, "use --dtype f64")
+        raise DataError(wrong, Way("--dtype", "f64", lead="use"))
     return cast
 
 

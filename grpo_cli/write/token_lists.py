@@ -15,7 +15,7 @@ from grpo_cli.engine.distill import on_tokens
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.score import Scored
-from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.errors import Cure, DataError, UnknownName, UsageError, Way
 from grpo_cli.files.inputs import spooled
 from grpo_cli.read.known_names import LIKELY_TOKENS
 from grpo_cli.read.narrow import Narrow
@@ -71,9 +71,9 @@ class TokenColumns:
         if not (self.tokens or self.mask or self.length or self.logprobs):
             names = tables[0].columns() if tables else []
             likely = [name for name in names if re.search(LIKELY_TOKENS, name)]
-            flags = "--tokens COL, --mask COL or --length-column COL"
-            could = f"; it could be {', '.join(likely[:20])}" if likely else ""
-            raise UsageError("nothing says how many tokens a response has", f"give {flags}{could}")
+            could = [f"it could be {', '.join(likely[:20])}"] if likely else []
+            cures = ["give --tokens COL, --mask COL or --length-column COL", *could]
+            raise UsageError("nothing says how many tokens a response has", cures)
         refuse_same_column(replace(self, tokens="") if self.tokens == self.token_logprobs else self)
 
 
@@ -141,7 +141,7 @@ def _own_numbers(
             for name in columns.logprobs:
                 _refuse_unknown(narrow, name)
             names = " and ".join(columns.logprobs)
-            cure = "--left-out-column COL names a column that leaves such rows out"
+            cure: Cure = Way("--left-out-column", why="names a column that leaves such rows out", fill="COL")
             raise DataError(
                 f"without a list in {names}", cure, place=narrow.place(int(np.setdiff1d(here, part.rows)[0]))
             )
@@ -158,7 +158,8 @@ def _own_numbers(
                 what = f"{columns.token_logprobs} has {part.sizes[at]:,} numbers, the response {own[at]:,} tokens"
                 cure = f"the lists are of the response, or of all {every[at]:,} tokens of the row"
                 if columns.names == [columns.length]:
-                    cure = f"--tokens {columns.token_logprobs} says that the lists begin with the prompt"
+                    why = "says that the lists begin with the prompt"
+                    cure = Way("--tokens", columns.token_logprobs, why)
                 raise DataError(what, cure, place=narrow.place(int(here[at])))
             flags = counting.explode(empty_as_null=False, keep_nulls=False).to_numpy()
             gaps = gaps[flags[flags | np.repeat(whole, every)]]

@@ -297,7 +297,7 @@ def _standard_output(format_: Format) -> Iterator[BinaryIO]:
         raise UsageError("standard output is closed", "give -o FILE")
     if format_.record == "values" and sys.stdout.isatty():
         wrong = f"{format_.name} cannot be shown on a terminal"
-        raise UsageError(wrong, "give -o FILE; pipe it to another program")
+        raise UsageError(wrong, ["give -o FILE", "pipe it to another program"])
     yield sys.stdout.buffer
     sys.stdout.buffer.flush()
 

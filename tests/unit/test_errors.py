@@ -56,11 +56,11 @@ def test_a_reader_names_options_in_its_way_in_the_message_and_in_the_hint() -> N
 @pytest.mark.parametrize(
     ("way", "in_a_shell", "in_python"),
     [
-        (Way("--force", why="to replace it", verb="add"), "add --force to replace it", "add force to replace it"),
+        (Way("--force", why="to replace it", lead="add"), "add --force to replace it", "add force to replace it"),
         (Way("--group", "id,step", "if ids restart"), "--group id,step if ids restart", "group id,step if ids restart"),
         (Way("--group", "my id"), "--group 'my id'", "group='my id'"),
         (Way("--where", "it's"), """--where 'it'"'"'s'""", """where='it'"'"'s'"""),
-        (Way("--group-size", fill="N", verb="give"), "give --group-size N", "give group_size=N"),
+        (Way("--group-size", fill="N", lead="give"), "give --group-size N", "give group_size=N"),
         (Way("--mask", fill="COL", why=": a list"), "--mask COL: a list", "mask=COL: a list"),
         (Way("--missing", "zero", "as --missing exclude is"), "--missing zero as --missing exclude is", "missing zero as missing exclude is"),
     ],

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, Way
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.blocks import BOM, SIZE, Block, BlockRows, again, blocks, offsets_of, raw_lines
 from grpo_cli.parallel import ahead
@@ -33,7 +33,7 @@ _USUAL = ~np.isin(np.arange(256), np.frombuffer(b"{" + _BLANKS, np.uint8))
 
 # A value as this tool writes it.
 VALUE = r'(?:-?[0-9][-+0-9.eE]*|null|true|false|NaN|-?Infinity|"[^"\\]*"|\[[-+0-9.eE,nul]*\])'
-_SKIP = "--on-error skip leaves such lines out, in commands that have it"
+_SKIP = Way("--on-error", "skip", "leaves such lines out, in commands that have it")
 _ONE_A_LINE = "write one object per line, for example with jq -c '.[]'"
 
 
@@ -174,9 +174,9 @@ def _not_json(text: str, error: json.JSONDecodeError) -> DataError:
     if not text.endswith("\n"):
         return DataError(
             "the last line is cut short",
-            "was its writer stopped? --on-error skip leaves that line out, in commands that have it",
+            Way("--on-error", "skip", "leaves that line out, in commands that have it", lead="was its writer stopped?"),
         )
-    cure = _SKIP if error.pos else f"if the file is CSV or TSV, name it .csv or .tsv, or pipe it in; {_SKIP}"
+    named = [] if error.pos else ["if the file is CSV or TSV, name it .csv or .tsv, or pipe it in"]
     what = error.msg.removesuffix(" at")
     column = min(error.pos, len(text.rstrip("\r\n"))) + 1  # a text that ends too early fails in the next line
-    return DataError(f"not JSON: {what[:1].lower()}{what[1:]} at column {column}", cure)
+    return DataError(f"not JSON: {what[:1].lower()}{what[1:]} at column {column}", [*named, _SKIP])

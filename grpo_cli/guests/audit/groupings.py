@@ -13,7 +13,7 @@ import polars as pl
 
 from grpo_cli.engine.extra_columns import LEFT_OUT, MASKED
 from grpo_cli.engine.moments import Vector
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, Way
 from grpo_cli.guests.audit.candidates import Said
 from grpo_cli.guests.audit.facts import Audited, Result, facts_of
 from grpo_cli.guests.audit.search import search
@@ -107,7 +107,7 @@ class Audit:
                 break
         if best is None:
             raise refusal or DataError(
-                f"{self.columns.tables[0].name}: nothing to compare", "name the key with --group"
+                f"{self.columns.tables[0].name}: nothing to compare", Way("--group", lead="name the key with")
             )
         return before if before is not None and best.fits[0].mismatched else best
 
@@ -122,7 +122,7 @@ class Audit:
         if not np.isfinite(logged).any():
             raise DataError(
                 f"{columns.tables[0].name}: the column {self.column} has no numbers",
-                "name another one with --column NAME",
+                Way("--column", lead="name another one with", fill="NAME"),
             )
         return narrow, logged, treatment
 

@@ -18,17 +18,18 @@ from grpo_cli.errors import UnknownName, UsageError, near_names
 from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.config import with_config
 from grpo_cli.options.given import Given
-from grpo_cli.options.meant import MEANT
+from grpo_cli.options.meant import MEANT, Meaning
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.options.table import EVERY
 from tests.support.command import adv
 
-ROWS = [(option, name, sentence) for option, names in MEANT.items() for name, sentence in names.items()]
+ROWS = [(option, name, meaning) for option, names in MEANT.items() for name, meaning in names.items()]
 FLAGS = {flag for row in EVERY.values() for flag in (row.flag, row.other, row.short)}
 
 
-@pytest.mark.parametrize(("option", "name", "sentence"), ROWS)
-def test_a_sentence_names_flags_and_values_that_there_are(option: str, name: str, sentence: str) -> None:
+@pytest.mark.parametrize(("option", "name", "meaning"), ROWS)
+def test_a_sentence_names_flags_and_values_that_there_are(option: str, name: str, meaning: Meaning) -> None:
+    sentence = UsageError("", meaning.cures).hint
     flags = {*re.findall(r"(?<![\w-])--?[a-z][a-z-]*", sentence)}
     assert flags <= FLAGS
     for flag, value in re.findall(r"--(method|scale|whiten|to|zero-variance) ([a-z][a-z+-]*)", sentence):
@@ -43,6 +44,7 @@ def test_a_sentence_names_flags_and_values_that_there_are(option: str, name: str
         of_commands = [{row.flag for row in command.takes.values()} for command in COMMANDS.values()]
         without_name = [of for of in of_commands if name not in {flag.replace("-", "") for flag in of}]
         assert any(flags <= of for of in without_name), "a command without it has what the sentence names"
+        assert {flag.removeprefix("--") for flag in flags} == meaning.options
     assert re.fullmatch(r"[a-z0-9+]+", name), "as a name is looked up"
 
 
