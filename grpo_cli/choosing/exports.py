@@ -46,6 +46,7 @@ class Wanted:
     pick: Literal["best", "all-above", "shortest"] | None = None
     form: Form | None = None  # of conversations; None: as many lists as the file has, as chat messages
     keep: tuple[str, ...] = ()  # further columns of the file that each record has
+    target: str | None = None  # the trainer that will read the records; None: any
     tools: str | None = None  # the column of the tools that the model could call, or none; None: found by name
     on_error: Literal["error", "skip"] | None = None  # also of conversations with items that have no chat form
     per_group: int | None = None  # sft: records of a group at most; None: 1, with all-above no limit
@@ -109,6 +110,10 @@ class Looked:
     changed: Mask  # conversations that are not chat messages in the file
     hidden: Index  # items of encrypted reasoning, which are dropped
     with_tools: Mask
+    plain: Mask  # texts alone, no list of messages
+    few_shot: Mask  # turns of the model in the prompt
+    tool_results: Mask  # results of tools in the response
+    reasoning: Mask  # reasoning beside the text of a turn
     formless: Mapping[int, Counter[str]]  # by position: the types of items that have no chat form
 
     def of(self, rows: Index) -> Index:

@@ -253,8 +253,14 @@ def _names(row: Option) -> Callable[[typer.Context, str], list[str]] | None:
         from grpo_cli.engine.presets import presets
         from grpo_cli.options.config import beside
         from grpo_cli.schemas.table import schemas
+        from grpo_cli.targets.table import targets
 
-        tables: dict[str, Registry[Any]] = {"methods": ESTIMATORS, "presets": presets(), "schemas": schemas()}
+        tables: dict[str, Registry[Any]] = {
+            "methods": ESTIMATORS,
+            "presets": presets(),
+            "schemas": schemas(),
+            "targets": targets(),
+        }
         given = {name: value for name, value in ctx.params.items() if value is not None}
         with ExitStack() as stack:
             with suppress(GrpoError):  # errors in a file are reported when the line is run

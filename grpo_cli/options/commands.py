@@ -235,6 +235,14 @@ _BUILT_IN: tuple[Command | str, ...] = (
         example="grpo-adv schemas rewards.jsonl",
     ),
     Command(
+        "targets",
+        "List the trainers that read an export, or explain one: form, columns, what it trains on and what to set.",
+        argument=Option("name", "Target to explain.", spelled="NAME", values="targets"),
+        options=options_of("json", "color", "debug"),
+        body="grpo_cli.cli.targets:targets",
+        example="grpo-adv targets trl",
+    ),
+    Command(
         "add",
         "Add columns from another file, by row or by key; all other bytes of the file stay the same.",
         argument=Option(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-_CHAT = ("form", "keep", "tools")
+_CHAT = ("form", "keep", "target", "tools")
 _TEXTS = ("prompt", "response", "messages", *_CHAT)
 
 

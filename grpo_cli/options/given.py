@@ -34,6 +34,7 @@ class Given(dict[str, Any]):
     explain: Switch
     file: str
     force: Switch
+    form: Text
     format: Text
     group: Texts
     inputs: Texts
@@ -76,6 +77,7 @@ class Given(dict[str, Any]):
     source: str
     stream: Switch
     summary: Text
+    target: Text
     text_column: Text
     to: Text
     top: Whole

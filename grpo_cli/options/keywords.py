@@ -142,6 +142,7 @@ class ExportKeywords(AuditKeywords, total=False):
     response: Text
     messages: Text
     form: Literal["messages", "turns", "raw"] | None
+    target: Text
     keep: Several
     tools: Text
     pick: Literal["best", "all-above", "shortest"] | None

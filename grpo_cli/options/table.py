@@ -44,7 +44,7 @@ OF_KINDS = (SFT, PAIRS, WEIGHTS, PROMPTS)
 PLAN = (REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST)
 
 # The commands that list the names an option takes.
-Listing = Literal["", "methods", "presets", "schemas"]
+Listing = Literal["", "methods", "presets", "schemas", "targets"]
 
 
 @dataclass(frozen=True)
@@ -328,6 +328,8 @@ _MORE = _of_panels({
                brief="Column with the whole conversation"),
         Option("form", "Conversations as one list (messages), as prompt and completion (turns), or as they are in the file (raw). Default: as many lists as the file has, as chat messages with their texts, tool calls and reasoning.",
                type=Literal["messages", "turns", "raw"], brief="Conversations: one list, two lists, as they are"),
+        Option("target", "The trainer that will read the file (grpo-adv targets lists them): its form, its names of columns and its suffix; the summary says what it trains on and what to set.",
+               metavar="NAME", values="targets", brief="The trainer that reads it: trl, verl ..."),
         Several("keep", "Columns to carry into every record; dots reach into nested fields. The rows of a pair or a prompt must share the value.",
                 metavar="COL[,COL]", brief="Columns to carry into every record"),
         Option("tools", "Column with the tools that the model could call, which conversations need (default: found by name or from the schema; none: leave them out).",

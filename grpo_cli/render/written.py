@@ -89,6 +89,7 @@ def _exported(facts: Exported, width: int) -> Sections:
     for name, beside in facts.beside.items():
         yield name, [count(beside, "record")]
     yield "written", [file_list(facts.outputs), duration(facts.seconds)]
+    yield "read by", [*facts.read_by]
 
 
 def _of_chat(facts: Exported) -> Iterator[str]:

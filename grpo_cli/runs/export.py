@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.choosing.exports import Looked, Records, Scale, Wanted
+from grpo_cli.choosing.exports import Records, Scale, Wanted
 from grpo_cli.choosing.groups import choose_groups
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.plan import Plan
@@ -26,14 +26,16 @@ from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding, refuse_changed
 from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, draws_of, made, output_of, refuse_idle_seed
 from grpo_cli.runs.export_kinds import STEPS
+from grpo_cli.runs.export_targets import reads_of, refuse_unread, to_know, written_form
 from grpo_cli.runs.inspect import other_runs, scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.runs.select import choice_of
 from grpo_cli.stats.document import ABSENT, Absent
 from grpo_cli.stats.facts import Dropped, Number, of_foreign, read_as
 from grpo_cli.stats.inspection import View
+from grpo_cli.targets.table import target as trainer
 from grpo_cli.values.paths import items
-from grpo_cli.write.outputs import Output, choose_beside, choose_target, refuse_summary
+from grpo_cli.write.outputs import Output, Target, choose_beside, choose_target, is_folder, refuse_summary
 from grpo_cli.write.records import write_records
 from grpo_cli.write.write_outputs import Phase, one_of_several, sink
 
@@ -59,10 +61,12 @@ class Job(OnFiles):
         _refuse_idle(given, EXPORT_KINDS[str(given.to)])
         refuse_idle_seed(given)
         binding = binding_of(given)
+        wanted = wanted_of(given, plan, binding)
+        refuse_unread(wanted, given.output)
         return made(
             cls,
             given,
-            wanted=wanted_of(given, plan, binding),
+            wanted=wanted,
             plan=plan,
             binding=binding,
             output=output_of(given),
@@ -91,6 +95,10 @@ class Exported:
     converted: int | None = None  # texts that are not chat messages in the file; absent for tokens and --form raw
     # items of reasoning that are there in encrypted form alone, and are in no record; absent as above
     hidden_reasoning: int | None = None
+    target: str | None = None  # the trainer that will read the records; absent without --target
+    read_by: Sequence[
+        str
+    ] = ()  # who reads the records, what it trains on, and what a person must set; absent if nobody is known to
     schema: str | None  # the title of the file's schema; None if it has none
     plan: Plan | None  # that made the advantages; None unless records are weights or tokens
     records: int  # in the first output; `beside` has those of the others
@@ -157,8 +165,7 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
     phase("reading")
     tables, skipped = job.opened()
     columns = steps.columns(tables, wanted)
-    targets = [choose_target(job.output)]
-    targets += choose_beside(targets, wanted.choice.beside, job.output)
+    targets = _outputs(job)
     refuse_summary(job.output, targets)
 
     watching = Watching(tables, phase)
@@ -175,6 +182,8 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
     parts = _of_outputs(records, narrow, outputs)
     beside = {name: len(part.columns) for name, part in parts.items()}
     height = beside.pop("")
+    without = reads.without if (reads := reads_of(wanted)) else ()
+    looked, chosen = rollouts.looked, np.unique(np.concatenate([*records.rows.values()]))
     names, rows = steps.names(columns), sum(narrow.lengths)
     refuse_written(names, records.columns.columns, wanted.keep)
     if job.gate is not None:
@@ -195,12 +204,14 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
         groups=grouped,
         **read_as(narrow),
         texts=columns.words,
-        converted=_of_records("changed", rollouts.looked, records),
-        hidden_reasoning=_of_records("hidden", rollouts.looked, records),
+        converted=None if looked is None else int(looked.changed[looked.of(chosen)].sum()),
+        hidden_reasoning=None if looked is None else int(looked.hidden[looked.of(chosen)].sum()),
+        target=wanted.target,
+        read_by=[*to_know(wanted, looked, chosen, written_form(names, looked, chosen, columns), targets[0])],
         plan=inspection.scored.plan if EXPORT_KINDS[wanted.to].has_advantages else None,
         records=height,
         beside=beside,
-        columns=[*names, *records.columns.columns],
+        columns=[*names, *(name for name in records.columns.columns if name not in without)],
         dropped=[*dropped, *left_out, *of_foreign(narrow)],
         **records.facts,
         outputs=[target.name for target in targets],
@@ -213,7 +224,7 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
     for at, (target, part) in enumerate(zip(targets, parts.values(), strict=True)):
         with one_of_several(at, len(targets)), sink(target, force=job.output.force) as handle:
             pieces = _counted(steps.texts(narrow, columns, part), len(records.columns), watching)
-            write_records(pieces, names, part.columns, handle, target.format)
+            write_records(pieces, names, part.columns, handle, target.format, without)
             refuse_changed(tables)
     return replace(facts, seconds=round(time.perf_counter() - started, 3))
 
@@ -233,13 +244,19 @@ def _of_outputs(records: Records, narrow: Narrow, outputs: Mapping[str, Mask]) -
     return {name: records.at(mask[codes]) for name, mask in outputs.items()}
 
 
-def _of_records(what: Literal["changed", "hidden"], looked: Looked | None, records: Records) -> int | None:
-    """How many there were of this in the texts of these records; None for tokens."""
-    if looked is None:
-        return None
-    rows = np.unique(np.concatenate([*records.rows.values()]))
-    found = looked.changed if what == "changed" else looked.hidden
-    return int(found[looked.of(rows)].sum())
+def _outputs(job: Job) -> list[Target]:
+    """The outputs, checked before anything is read; a trainer may want them in a folder, by its own names."""
+    reads = reads_of(job.wanted)
+    beside = job.wanted.choice.beside
+    if reads is None or not reads.folder or not is_folder(job.output.to):
+        first = choose_target(job.output)
+        return [first, *choose_beside([first], beside, job.output)]
+    names = {"": "train", "holdout": "valid"}
+    folder = str(job.output.to).rstrip("/")
+    suffix = trainer(str(job.wanted.target)).suffixes_of(job.wanted.to)[0]
+    words = ("", *beside)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return [choose_target(replace(job.output, to=f"{folder}/{names.get(word, word)}{suffix}")) for word in words]
 
 
 def refuse_written(names: Sequence[str], computed: Sequence[str], keep: Sequence[str]) -> None:

@@ -29,12 +29,14 @@ from grpo_cli.read.tables import FileTable, column_names
 from grpo_cli.read.texts import TextColumns, refuse_same_column, text_columns
 from grpo_cli.read.token_numbers import TokenPart, reduced
 from grpo_cli.runs.asked import made
+from grpo_cli.runs.export_targets import reads_of
 from grpo_cli.runs.export_texts import (
     Pieces,
     RecordColumns,
     advantages_of_tokens,
     look,
     names_of_pairs,
+    names_of_prompts,
     names_of_responses,
     refuse_different,
     refuse_formless,
@@ -226,7 +228,7 @@ class Prompts(OfTexts):
         return exports.prompts(rollouts, wanted)
 
     def names(self, columns: RecordColumns) -> list[str]:
-        return ["prompt", *columns.carried]
+        return names_of_prompts(columns)
 
     def texts(self, narrow: Narrow, columns: RecordColumns, records: Records) -> Pieces:
         return texts_of_prompts(narrow, columns, records.rows["prompt"])
@@ -280,9 +282,11 @@ def _text_columns(tables: Sequence[FileTable], wanted: Wanted, *, prompt_only: b
     texts = text_columns(tables, made(TextColumns, inside), prompt_only=prompt_only)
     refuse_same_column(texts)
     names = column_names(tables)
+    reads = reads_of(wanted)
     columns = RecordColumns(
         **vars(texts),
-        form=wanted.form,
+        form=reads.form if reads else wanted.form,
+        reads=reads,
         instructions=_instructions(tables, texts),
         tools=_tools(tables, names, inside.get("tools")),
         keep=tuple(name.removeprefix(tables[0].prefix) for name in wanted.keep),

@@ -10,21 +10,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import polars as pl
 
-from grpo_cli.choosing.exports import Form, Looked
+from grpo_cli.choosing.exports import Looked
+from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Index
 from grpo_cli.errors import DataError
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.texts import EMPTY, TextColumns, TextStore, hashes_of, refuse_no_text
+from grpo_cli.targets.table import Reads
 from grpo_cli.values.cells import Excerpt, Place
+from grpo_cli.values.json_text import items_of
 from grpo_cli.values.key_text import cut
 from grpo_cli.values.paths import Absent
 from grpo_cli.write import chat
 from grpo_cli.write.chat import NoMessage
-from grpo_cli.write.records import TOOLS, at_response, conversations, divided, in_one_form, unwrapped
+from grpo_cli.write.records import TOOLS, at_response, conversations, divided, in_one_form, tools_as_text, unwrapped
 from grpo_cli.write.token_lists import TokenColumns, token_advantages
 
 Pieces = Iterator[pl.DataFrame]  # the JSON texts of the records, in frames of some records each
@@ -37,12 +41,13 @@ SHOWN = 60  # characters of a value in a message
 class RecordColumns(TextColumns):
     """The columns that records are made from, and the form in which conversations are written."""
 
-    form: Form | None = (
-        None  # messages: one list; turns: prompt and completion as two; raw: as in the file; None: as many lists as the file has
-    )
+    # messages: one list; turns: prompt and completion as two; texts: one turn of the user and the text that answers it; raw: as
+    # in the file; None: as many lists as the file has
+    form: Literal["messages", "turns", "texts", "raw"] | None = None
     instructions: str = ""  # a text that is the turn of the system before the prompt
     tools: str = ""  # the tools that the model could call
     keep: tuple[str, ...] = ()  # further columns of a record, as they are
+    reads: Reads | None = None  # how the trainer of --target reads the records
     skip_formless: bool = False  # leave out conversations with items that have no chat form, instead of stopping
 
     @property
@@ -54,6 +59,11 @@ class RecordColumns(TextColumns):
     def beside(self) -> list[str]:
         """The columns that some records may lack."""
         return [name for name in (self.instructions, self.tools, *self.keep) if name]
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether texts become turns, too."""
+        return self.form in {"messages", "turns", "texts"}
 
     @property
     def carried(self) -> list[str]:
@@ -70,7 +80,7 @@ def look(narrow: Narrow, rows: Index, columns: RecordColumns) -> Looked:
     unanswered = np.zeros(len(rows), dtype=bool)
     changed = np.zeros(len(rows), dtype=bool)
     hidden = np.zeros(len(rows), dtype=np.int64)
-    with_tools = np.zeros(len(rows), dtype=bool)
+    with_tools, plain, few_shot, tool_results, reasoning = np.zeros((5, len(rows)), dtype=bool)
     formless = dict[int, Counter[str]]()
     answer = columns.response or columns.messages
     tools = [columns.tools] if columns.tools else []
@@ -91,6 +101,12 @@ def look(narrow: Narrow, rows: Index, columns: RecordColumns) -> Looked:
                     silent = chat.unanswered(texts).to_numpy().copy()
                     silent[[*found.wrong]] = False  # what is no conversation is an error if it is exported
                     unanswered[some] = silent
+            plain[some] |= _has(texts, r'^"')
+            reasoning[some] |= _has(texts, r'"reasoning_content"\s*:\s*"[^"]')
+            if name == columns.prompt:
+                few_shot[some] = _has(texts, r'"role"\s*:\s*"assistant"')
+            else:
+                tool_results[some] = _has(texts, r'"role"\s*:\s*"tool"')
             hashes[name].append(hashes_of(texts))
         if tools:
             with_tools[some] = (~frame[columns.tools].is_in(EMPTY) & frame[columns.tools].is_not_null()).to_numpy()
@@ -100,8 +116,23 @@ def look(narrow: Narrow, rows: Index, columns: RecordColumns) -> Looked:
         if len(rows) and not array.any():
             raise refuse_no_text(narrow, name, "a text", "--prompt, --response or --messages")
     return Looked(
-        rows=rows, hashes=arrays, unanswered=unanswered, changed=changed, hidden=hidden, with_tools=with_tools, formless=formless
-    )  # fmt: skip
+        rows=rows,
+        hashes=arrays,
+        unanswered=unanswered,
+        changed=changed,
+        hidden=hidden,
+        with_tools=with_tools,
+        plain=plain,
+        few_shot=few_shot,
+        tool_results=tool_results,
+        reasoning=reasoning,
+        formless=formless,
+    )
+
+
+def _has(texts: pl.Series, pattern: str) -> Mask:
+    """Whether JSON texts contain this pattern."""
+    return texts.str.contains(pattern).fill_null(value=False).to_numpy()
 
 
 def refuse_formless(looked: Looked, rows: Index) -> None:
@@ -121,19 +152,29 @@ def refuse_formless(looked: Looked, rows: Index) -> None:
 def names_of_responses(columns: RecordColumns) -> list[str]:
     """The columns of a record with a prompt and a response."""
     one_list = columns.form == "messages" or (columns.messages and columns.form != "turns")
-    return [*(["messages"] if one_list else ["prompt", "completion"]), *columns.carried]
+    return _renamed([*(["messages"] if one_list else ["prompt", "completion"]), *columns.carried], columns)
 
 
 def names_of_pairs(columns: RecordColumns) -> list[str]:
     """The columns of a record with a better and a worse response; as one list, each begins with the prompt."""
     texts = ["chosen", "rejected"] if columns.form == "messages" else ["prompt", "chosen", "rejected"]
-    return [*texts, *columns.carried]
+    return _renamed([*texts, *columns.carried], columns)
+
+
+def names_of_prompts(columns: RecordColumns) -> list[str]:
+    """The columns of a record of a prompt."""
+    return _renamed(["prompt", *columns.carried], columns)
+
+
+def _renamed(names: Sequence[str], columns: RecordColumns) -> list[str]:
+    """The names as the trainer of --target has them."""
+    return [columns.reads.names.get(name, name) if columns.reads else name for name in names]
 
 
 def texts_of_responses(narrow: Narrow, columns: RecordColumns, rows: Index) -> Pieces:
     """Prompts and responses, or conversations."""
     for frame, place in _texts_at(narrow, rows, columns.names, columns.beside):
-        yield pl.DataFrame([*_said(frame, columns, place), *_beside(frame, columns, place)])
+        yield _as_read([*_said(frame, columns, place), *_beside(frame, columns, place)], columns, place)
 
 
 def texts_of_prompts(narrow: Narrow, columns: RecordColumns, rows: Index) -> Pieces:
@@ -144,9 +185,9 @@ def texts_of_prompts(narrow: Narrow, columns: RecordColumns, rows: Index) -> Pie
             lists = _as_chat(conversations(texts["prompt"], place), columns, place)
             prompts = at_response(lists)["prompt"]
         else:
-            (prompts,) = in_one_form(texts.select("prompt"), always=columns.form in {"messages", "turns"})
+            (prompts,) = in_one_form(texts.select("prompt"), always=columns.in_turns)
             prompts = _as_chat(prompts, columns, place)
-        yield pl.DataFrame([_instructed(prompts, frame, columns), *_beside(frame, columns, place)])
+        yield _as_read([_instructed(prompts, frame, columns), *_beside(frame, columns, place)], columns, place)
 
 
 def texts_of_pairs(narrow: Narrow, columns: RecordColumns, chosen: Index, rejected: Index) -> Pieces:
@@ -159,7 +200,8 @@ def texts_of_pairs(narrow: Narrow, columns: RecordColumns, chosen: Index, reject
             better = store.take(chosen[some])
             worse = store.take(rejected[some])
             _refuse_two_values(better, worse, columns.keep, places)
-            yield pl.DataFrame([*_pair(better, worse, columns, places), *_beside(better, columns, places[0])])
+            parts = [*_pair(better, worse, columns, places), *_beside(better, columns, places[0])]
+            yield _as_read(parts, columns, places[0])
 
 
 def advantages_of_tokens(narrow: Narrow, columns: TokenColumns, rows: Index, advantages: pl.Series) -> Pieces:
@@ -177,7 +219,7 @@ def _said(frame: pl.DataFrame, columns: RecordColumns, place: Place) -> pl.DataF
         lists = _instructed(lists, frame, columns)
         return at_response(lists) if columns.form == "turns" else lists.to_frame()
     both = {"prompt": frame[columns.prompt], "completion": frame[columns.response]}
-    texts = in_one_form(pl.DataFrame(both), always=columns.form in {"messages", "turns"})
+    texts = in_one_form(pl.DataFrame(both), always=columns.in_turns)
     texts = pl.DataFrame([_as_chat(column, columns, place) for column in texts])
     texts = texts.with_columns(_instructed(texts["prompt"], frame, columns))
     if columns.form == "messages":
@@ -197,7 +239,7 @@ def _pair(
         return divided(chosen, rejected)
     # One form for all three: a pair of a text and a list would be no pair.
     three = {"prompt": better[columns.prompt], "chosen": better[columns.response], "rejected": worse[columns.response]}
-    texts = in_one_form(pl.DataFrame(three), always=columns.form in {"messages", "turns"})
+    texts = in_one_form(pl.DataFrame(three), always=columns.in_turns)
     ours, theirs = places
     texts = pl.DataFrame([_as_chat(one, columns, theirs if one.name == "rejected" else ours) for one in texts])
     texts = texts.with_columns(_instructed(texts["prompt"], better, columns))
@@ -221,6 +263,53 @@ def _instructed(lists: pl.Series, frame: pl.DataFrame, columns: RecordColumns) -
     if not columns.instructions or columns.form == "raw":
         return lists
     return chat.with_instructions(lists, frame[columns.instructions])
+
+
+# --- as a trainer reads it ------------------------------------------------------------------------------------------
+
+_TEXTS = ("prompt", "completion", "messages", "chosen", "rejected")
+
+
+def _as_read(parts: Sequence[pl.Series], columns: RecordColumns, place: Place) -> pl.DataFrame:
+    """The columns of some records in the form and by the names of the trainer of --target."""
+    reads = columns.reads
+    if reads is None:
+        return pl.DataFrame(parts)
+    made = []
+    for part in parts:
+        column = part
+        if column.name in _TEXTS:
+            if reads.arguments:
+                column = chat.with_arguments(column, reads.arguments)
+            if reads.form == "texts":
+                column = _one_text(column, place)
+            elif reads.turns == "one" and column.name in {"chosen", "rejected"}:
+                column = _one_turn(column, place)
+        elif column.name == TOOLS and reads.tools == "text":
+            column = tools_as_text(column)
+        made.append(column.alias(reads.names.get(column.name, column.name)))
+    return pl.DataFrame(made)
+
+
+def _one_text(lists: pl.Series, place: Place) -> pl.Series:
+    texts, is_one = chat.as_texts(lists, "user" if lists.name == "prompt" else "assistant")
+    if not is_one.all():
+        at = (~is_one).arg_max() or 0
+        wrong = f"the {lists.name} is more than one text, which is all that this trainer reads"
+        raise DataError(wrong, "choose a target that reads conversations: grpo-adv targets", place=place(at))
+    return texts
+
+
+def _one_turn(lists: pl.Series, place: Place) -> pl.Series:
+    """The only message of each list."""
+    found = []
+    for at, text in enumerate(lists.to_list()):
+        turns = items_of(text)
+        if len(turns) != 1:
+            wrong = f"the {lists.name} response has {len(turns)} turns, and this trainer reads one"
+            raise DataError(wrong, "choose a target that reads conversations: grpo-adv targets", place=place(at))
+        found.append(turns[0])
+    return pl.Series(lists.name, found, dtype=pl.String)
 
 
 # --- beside the texts -----------------------------------------------------------------------------------------------
@@ -292,7 +381,7 @@ def _texts_at(
     read = list(dict.fromkeys([*columns, *beside]))
     for at, here in narrow.by_file(narrow.places_of(rows)):
         table = narrow.tables[at]
-        lacks = [name for name in beside if name not in columns and not _has(narrow, at, here, name)]
+        lacks = [name for name in beside if name not in columns and _lacks(narrow, at, here, name)]
         there = [name for name in read if name not in lacks]
         for frame in table.rows(Excerpt(narrow.scans[at].index, here, there, as_json=True)):
             missing = [pl.lit(None, pl.String).alias(name) for name in lacks]
@@ -301,14 +390,14 @@ def _texts_at(
             done += len(frame)
 
 
-def _has(narrow: Narrow, at: int, here: Index, name: str) -> bool:
-    """Whether a file has a column; lines of JSON have every column, in some of them null."""
+def _lacks(narrow: Narrow, at: int, here: Index, name: str) -> bool:
+    """Whether a file has no such column; lines of JSON have every column, in some of them null."""
     try:
         for _ in narrow.tables[at].rows(Excerpt(narrow.scans[at].index, here[:1], [name], as_json=True)):
             pass
     except Absent:
-        return False
-    return True
+        return True
+    return False
 
 
 def _of_some_size(sizes: Index) -> Iterator[slice]:

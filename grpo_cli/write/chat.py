@@ -430,6 +430,46 @@ def joined(first: pl.Series, then: pl.Series) -> pl.Series:
     return frame.select((start + comma + end).alias(first.name)).to_series()
 
 
+def with_arguments(texts: pl.Series, kind: str) -> pl.Series:
+    """Conversations whose calls have their arguments as JSON `text`, or as an `object`; text that is no JSON stays text."""
+    at = texts.str.contains(r'"arguments"\s*:').fill_null(value=False).arg_true()
+    made = [_with_arguments(text, kind) for text in texts.gather(at).to_list()]
+    return texts.scatter(at, made) if len(at) else texts
+
+
+def _with_arguments(text: str, kind: str) -> str:
+    items = items_of(text)
+    for at, item in enumerate(items):
+        message = json.loads(item)
+        calls = message.get("tool_calls") if isinstance(message, dict) else None
+        functions = [call["function"] for call in calls or () if isinstance(call, dict) and _is_call_of_chat(call)]
+        changed = False
+        for function in functions:
+            arguments = function.get("arguments") if isinstance(function, dict) else None
+            other = json.dumps(arguments, ensure_ascii=False) if isinstance(arguments, (dict, list)) else arguments
+            if kind == "object":
+                parsed = _parsed(arguments)
+                other = parsed if isinstance(parsed, dict) else arguments
+            if other is not arguments:
+                function["arguments"] = other
+                changed = True
+        items[at] = _json(message) if changed else item
+    return f"[{','.join(items)}]"
+
+
+def as_texts(lists: pl.Series, role: str) -> tuple[pl.Series, pl.Series]:
+    """The text of each list of one message of this role, null for another; and whether it is one."""
+    found: list[str | None] = []
+    for text in lists.to_list():
+        messages = json.loads(text) if text is not None and text.startswith("[") else None
+        one = messages[0] if isinstance(messages, list) and len(messages) == 1 else None
+        content = one.get("content") if isinstance(one, dict) and one.get("role") == role else None
+        plain = isinstance(content, str) and not (one or {}).get("tool_calls")
+        found.append(_json(content) if plain else text if text is not None and text.startswith('"') else None)
+    texts = pl.Series(lists.name, found, dtype=pl.String)
+    return texts, texts.is_not_null()
+
+
 def kinds(items: Iterable[Counter[str]]) -> str:
     """The types of items without a chat form with their counts, the most frequent first: `web_search_call 12, mcp_call 1`."""
     counts = sum(items, Counter[str]())

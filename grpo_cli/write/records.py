@@ -107,9 +107,14 @@ def at_response(conversations: pl.Series) -> pl.DataFrame:
 
 
 def write_records(
-    pieces: Iterator[pl.DataFrame], names: Sequence[str], columns: pl.DataFrame, sink: BinaryIO, format_: Format
+    pieces: Iterator[pl.DataFrame],
+    names: Sequence[str],
+    columns: pl.DataFrame,
+    sink: BinaryIO,
+    format_: Format,
+    without: Sequence[str] = (),
 ) -> None:
-    """Write a record for each row: its JSON texts, then the computed `columns`. Only one piece of texts is in memory.
+    """Write a record for each row: its JSON texts, then the computed `columns`, but those `without`. Only one piece of texts is in memory.
 
     `names` are the columns of the texts. Formats other than JSON lines need the types of all texts, so these are first
     written to a temporary file. There, `tools` are JSON text: as structs of one type, each tool would have the arguments of all.
@@ -117,28 +122,32 @@ def write_records(
     if format_.same_as(registry.lines()):
         row = 0
         for piece in pieces:
-            sink.write(_lines(piece, columns[row : row + len(piece)]))
+            sink.write(_lines(piece, columns[row : row + len(piece)].drop(*without)))
             row += len(piece)
         return
     if not len(columns):
-        nothing = pl.DataFrame(schema={**dict.fromkeys(names, pl.String), **columns.schema})
+        nothing = pl.DataFrame(schema={**dict.fromkeys(names, pl.String), **columns.drop(*without).schema})
         format_.write_parts(iter([nothing]), sink, {})
         return
     source = spooled((_lines(_with_tools_as_text(piece)) for piece in pieces), "the texts of the records")
     try:
-        convert(source, registry.lines(inner_texts=True), sink, format_, Weaving(added=columns), long=False)
+        convert(
+            source, registry.lines(inner_texts=True), sink, format_, Weaving(added=columns.drop(*without)), long=False
+        )
     finally:
         if source.fd is not None:
             os.close(source.fd)
 
 
 def _with_tools_as_text(texts: pl.DataFrame) -> pl.DataFrame:
-    """The piece with the JSON of its tools as text."""
-    if TOOLS not in texts.columns:
-        return texts
-    tools = texts[TOOLS]
-    as_text = {text: json.dumps(text, ensure_ascii=False) for text in tools.unique() if text is not None}
-    return texts.with_columns(pl.Series(TOOLS, [as_text.get(text) for text in tools], dtype=pl.String))
+    return texts.with_columns(tools_as_text(texts[TOOLS])) if TOOLS in texts.columns else texts
+
+
+def tools_as_text(tools: pl.Series) -> pl.Series:
+    """Lists of tools as texts that hold their JSON; those that are texts stay as they are."""
+    lists = [text for text in tools.unique() if text is not None and text.startswith("[")]
+    as_text = {text: json.dumps(text, ensure_ascii=False) for text in lists}
+    return pl.Series(tools.name, [as_text.get(text, text) for text in tools], dtype=pl.String)
 
 
 def _lines(texts: pl.DataFrame, columns: pl.DataFrame | None = None) -> memoryview:

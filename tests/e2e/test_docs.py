@@ -18,8 +18,10 @@ from benchmarks import chart
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.options.commands import COMMANDS
+from grpo_cli.options.export_kinds import EXPORT_KINDS
 from grpo_cli.options.table import EVERY
 from grpo_cli.schemas.table import REFUSED, schemas
+from grpo_cli.targets.table import targets
 from tests.support.command import adv, ran
 from tests.support.documents import BLOCK, PAGES, TABLES, commands_of, regenerated, run, shell
 from tests.support.goldens import cases
@@ -154,6 +156,7 @@ def test_both_installing_commands_are_in_the_readme_as_agreed() -> None:
         ("docs/methods.md", [*ESTIMATORS]),
         ("docs/presets.md", [*presets()]),
         ("docs/schemas.md", [*schemas()]),
+        ("docs/targets.md", [*EXPORT_KINDS.keys() & {kind for row in targets().values() for kind in row.kinds}]),
     ],
 )
 def test_every_name_is_documented(page: str, names: list[str]) -> None:

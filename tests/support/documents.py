@@ -42,11 +42,15 @@ from grpo_cli.render import plan_text
 from grpo_cli.render.methods import as_dict as method_facts
 from grpo_cli.render.presets import as_dict as preset_facts
 from grpo_cli.render.schemas import reward_of
+from grpo_cli.render.targets import FORMS
+from grpo_cli.render.targets import title as target_title
 from grpo_cli.runs import add, export
 from grpo_cli.schemas.table import LAYOUTS, REFUSED
 from grpo_cli.schemas.table import schemas as known_schemas
 from grpo_cli.stats import inspection
 from grpo_cli.stats.facts import GATES
+from grpo_cli.targets.table import WHEN, Reads, Target
+from grpo_cli.targets.table import targets as known_targets
 from tests.support.command import Done, adv
 from tests.support.jobs import samples_in
 from tests.support.json_schemas import DOCUMENTS
@@ -303,6 +307,26 @@ def formats() -> str:
     return table("format | suffixes", ([row.name, " ".join(map(code, row.suffixes))] for row in rows))
 
 
+def targets() -> str:
+    """A section for each trainer, a row for each kind that it reads, and why it does not read others."""
+    header = "`--to` | read by | as | files | trains on | to know | checked"
+    parts = {}
+    for name, row in known_targets().items():
+        rows = [_reads(row, kind, reads) for kind, reads in row.kinds.items()]
+        about = f"{plain(target_title(row))}, {row.release} ({plain(row.source)}).\n\n"
+        not_read = "".join(f"* {code(kind)} is not read: {why}.\n" for kind, why in row.not_read.items())
+        parts[code(name)] = about + table(header, rows) + (f"\n{not_read}" if not_read else "")
+    return sections(parts)
+
+
+def _reads(row: Target, kind: str, reads: Reads) -> list[str]:
+    know = "; ".join(say if when == "always" else f"{WHEN[when]}: {say}" for when, say in reads.know.items())
+    named = ", ".join(f"{ours} is {code(theirs)}" for ours, theirs in reads.names.items())
+    form = f"{FORMS[reads.form]}{f' ({named})' if named else ''}"
+    files = f"{' '.join(map(code, row.suffixes_of(kind)))}{' in one folder' if reads.folder else ''}"
+    return [code(kind), plain(reads.by), form, files, plain(reads.trains_on), plain(know), reads.checked or row.checked]
+
+
 def names(known: Iterable[str]) -> str:
     return ", ".join(map(code, known)) + "\n"
 
@@ -346,7 +370,7 @@ def browse_keys() -> str:
 
 TABLES: Mapping[str, Callable[[], str]] = {
     "commands": commands, "options": options, "arguments": arguments, "exits": exits, "plan fields": plan_fields, "group weights": group_weights,
-    "methods": methods, "method details": method_details, "presets": presets, "schemas": schemas, "layouts": layouts,
+    "methods": methods, "method details": method_details, "presets": presets, "schemas": schemas, "layouts": layouts, "targets": targets,
     "readings": reading_outcomes, "audit verdicts": audit_verdicts,
     "formats": formats, "gates": lambda: names(GATES), "inspect gates": lambda: names(inspection.GATES), "audit gates": lambda: names(groupings.GATES), "export gates": lambda: names(export.GATES), "add gates": lambda: names(add.GATES),
     "part options": lambda: names(EVERY[name].flag for name in OF_PART),

@@ -1,0 +1,114 @@
+"""What the trainer of --target asks of an export, and what a person must know of the file for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from grpo_cli.choosing.exports import Looked, Wanted
+from grpo_cli.engine.moments import Index
+from grpo_cli.errors import UsageError
+from grpo_cli.files.compression import suffix_of
+from grpo_cli.formats import registry
+from grpo_cli.runs.export_texts import RecordColumns
+from grpo_cli.targets.table import Reads, Target, readers, target, targets
+from grpo_cli.write.outputs import STDOUT, is_folder
+from grpo_cli.write.outputs import Target as Output
+from grpo_cli.write.token_lists import TokenColumns
+
+LINES = ".jsonl"
+
+
+def reads_of(wanted: Wanted) -> Reads | None:
+    """How the trainer reads these records; None without a target."""
+    return None if wanted.target is None else target(wanted.target).kinds[wanted.to]
+
+
+def refuse_unread(wanted: Wanted, output: str | None) -> None:
+    """Refuse what the trainer does not read, before any file is opened."""
+    if wanted.target is None:
+        return
+    row = target(wanted.target)
+    if wanted.to not in row.kinds:
+        why = row.not_read.get(wanted.to, f"it does not read {wanted.to}")
+        others = readers(wanted.to)
+        cure = (
+            f"--target {', '.join(others)} read{'s' if len(others) == 1 else ''} it" if others else "no target reads it"
+        )
+        raise UsageError(
+            f"--target {row.name} reads no --to {wanted.to}: {why}", f"{cure}; --to {' or '.join(row.kinds)}"
+        )
+    reads = row.kinds[wanted.to]
+    if wanted.form is not None and wanted.form != reads.form:
+        wrong = f"--form {wanted.form} is not what --target {row.name} reads"
+        raise UsageError(wrong, "leave out --form, or --target")
+    _refuse_suffix(row, wanted.to, reads, output)
+
+
+def _refuse_suffix(row: Target, kind: str, reads: Reads, output: str | None) -> None:
+    suffixes = row.suffixes_of(kind)
+    if output is None or (output == STDOUT and LINES in suffixes):
+        return
+    if reads.folder:
+        if not is_folder(output):
+            raise UsageError(
+                f"--target {row.name} reads a folder with train{suffixes[0]} and valid{suffixes[0]}", "give -o DIR/"
+            )
+        return
+    if output == STDOUT or suffix_of(output) or not output.endswith(suffixes):
+        which = " or ".join(suffixes)
+        name = output if output != STDOUT else "train"
+        stem = name.removesuffix(suffix_of(name)).rpartition(".")[0] or name
+        raise UsageError(f"--target {row.name} reads {which} files", f"-o {stem}{suffixes[0]}")
+
+
+def to_know(wanted: Wanted, looked: Looked | None, rows: Index, written: str, output: Output) -> Iterator[str]:
+    """Who reads these records, and what that person must know; `written` is the form in which they are."""
+    reads = reads_of(wanted)
+    if reads is None:
+        as_they_are = [row.name for row in targets().values() if _fits(row, wanted.to, written, output)]
+        if as_they_are:
+            yield f"{', '.join(as_they_are)} as it is; --target NAME writes the form of another"
+        return
+    yield f"{target(str(wanted.target)).title} {reads.by}" + (
+        f": trains on {reads.trains_on}" if reads.trains_on else ""
+    )
+    for when, say in reads.know.items():
+        if when == "always" or _has(when, looked, rows):
+            yield say
+
+
+def _fits(row: Target, kind: str, written: str, output: Output) -> bool:
+    """Whether a trainer reads a file of this form as it is."""
+    is_lines = output.format.same_as(registry.lines())
+    suffix = LINES if is_lines else Path(output.name).suffix
+    reads = row.kinds.get(kind)
+    return (
+        reads is not None
+        and reads.form == written
+        and suffix in row.suffixes_of(kind)
+        and not (reads.names or reads.without or reads.turns or reads.folder or reads.arguments or reads.tools)
+    )
+
+
+def _has(when: str, looked: Looked | None, rows: Index) -> bool:
+    if looked is None:
+        return False
+    masks = {
+        "tools": looked.tool_results,
+        "few_shot": looked.few_shot,
+        "texts": looked.plain,
+        "reasoning": looked.reasoning,
+    }
+    return bool(masks[when][looked.of(rows)].any())
+
+
+def written_form(
+    names: Sequence[str], looked: Looked | None, rows: Index, columns: RecordColumns | TokenColumns
+) -> str:
+    """The form of records with these names: one list, two lists, or texts."""
+    in_turns = isinstance(columns, RecordColumns) and columns.in_turns
+    plain = looked is not None and not in_turns and bool(looked.plain[looked.of(rows)].any())
+    if plain:
+        return "texts"
+    return "messages" if "messages" in names else "turns"

@@ -1,0 +1,1 @@
+"""What trainers read, as data: the form, the columns and the file that each takes, and what a person must set."""

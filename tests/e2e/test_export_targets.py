@@ -1,0 +1,118 @@
+"""`export --target`: the file is what the trainer reads, and what it does not read is refused before anything is read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from grpo_cli.options.export_kinds import EXPORT_KINDS
+from grpo_cli.targets.table import targets
+from tests.support.command import adv, here
+
+__all__ = ["here"]
+
+USER = {"role": "user", "content": "2+3?"}
+CALL = {"id": "c", "type": "function", "function": {"name": "add", "arguments": '{"a": 2}'}}
+CALLS = {"role": "assistant", "content": "", "tool_calls": [CALL]}
+RESULT = {"role": "tool", "tool_call_id": "c", "content": "5"}
+ANSWER = {"role": "assistant", "content": "5"}
+WRONG = {"role": "assistant", "content": "6"}
+
+
+def given(*rows: dict[str, Any]) -> None:
+    Path("in.jsonl").write_text("".join(json.dumps({"task_id": 1, **row}) + "\n" for row in rows))
+
+
+def chats(prompt: Any = (USER,), answer: tuple[Any, ...] = (ANSWER,)) -> None:
+    given(
+        {"prompt": prompt, "completion": [*answer], "reward": 1.0},
+        {"prompt": prompt, "completion": [WRONG], "reward": 0.0},
+    )
+
+
+def read_by(words: str) -> list[str]:
+    lines: list[str] = json.loads(adv(f"export in.jsonl {words} --json --force").out)["read_by"]
+    return lines
+
+
+def test_verl_gets_one_list_in_parquet() -> None:
+    chats()
+    assert adv("export in.jsonl --to sft --target verl -o train.parquet").status == 0
+    frame = pl.read_parquet("train.parquet")
+    assert frame.columns == ["messages", "reward"]
+    assert frame["messages"].to_list() == [[USER, ANSWER]]
+
+
+def test_trl_gets_pairs_without_the_margin_that_would_change_the_loss() -> None:
+    chats()
+    (record,) = adv("export in.jsonl --to pairs --target trl -o -").rows
+    assert record == {
+        "prompt": [USER], "chosen": [ANSWER], "rejected": [WRONG], "chosen_reward": 1.0, "rejected_reward": 0.0,
+    }  # fmt: skip
+
+
+def test_plain_texts_become_turns_for_a_trainer_that_would_apply_no_template() -> None:
+    given({"prompt": "q", "completion": "a", "reward": 1.0})
+    (record,) = adv("export in.jsonl --to sft --target trl -o -").rows
+    assert record["prompt"] == [{"role": "user", "content": "q"}]
+
+
+def test_records_without_any_computed_column() -> None:
+    chats()
+    assert adv("export in.jsonl --to sft --target chat -o -").rows == [{"messages": [USER, ANSWER]}]
+
+
+def test_what_a_person_must_know_is_said_where_it_matters() -> None:
+    chats()
+    line = "TRL SFTTrainer: trains on the whole completion"
+    assert read_by("--to sft --target trl -o out.jsonl") == [line]
+    chats(answer=(CALLS, RESULT, ANSWER))
+    set_this = "set assistant_only_loss=True, or results of tools are trained on"
+    assert read_by("--to sft --target trl -o out.jsonl") == [line, set_this]
+    chats(prompt=[USER, ANSWER, USER])
+    assert "turns of the model in the prompt are trained on, too" in read_by("--to sft --target verl -o out.parquet")
+
+
+def test_without_a_target_the_trainers_that_read_the_file_as_it_is_are_named() -> None:
+    chats()
+    (line,) = read_by("--to sft -o out.jsonl")
+    named = line.partition(" as it is; --target NAME writes the form of another")[0].split(", ")
+    assert "trl" in named
+    assert "verl" not in named
+    assert "verl" in read_by("--to sft --form messages -o out.parquet")[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("--to sft --target trll -o a.jsonl", "no target named 'trll'; did you mean 'trl'?"),
+        ("--to pairs --target verl -o a.parquet", "--target verl reads no --to pairs: no trainer of it reads pairs"),
+        ("--to weights --target trl -o a.jsonl", "--target trl reads no --to weights: SFTTrainer ignores the weight"),
+        ("--to sft --target verl -o a.jsonl", "--target verl reads .parquet files; -o a.parquet"),
+        ("--to sft --target verl -o -", "--target verl reads .parquet files; -o train.parquet"),
+        ("--to sft --target trl -o a.jsonl.gz", "--target trl reads .jsonl or .parquet files; -o a.jsonl"),
+        ("--to sft --target trl --form messages -o a.jsonl", "--form messages is not what --target trl reads"),
+    ],
+)
+def test_what_the_trainer_does_not_read_is_refused_before_anything_is_read(words: str, error: str) -> None:
+    done = adv(f"export absent.jsonl {words}")
+    assert done.status == 2
+    assert error in done.err
+
+
+def test_every_target_says_of_every_kind_whether_it_reads_it() -> None:
+    for name, row in targets().items():
+        assert {*row.kinds} | {*row.not_read} <= {*EXPORT_KINDS}, name
+        assert not {*row.kinds} & {*row.not_read}, name
+
+
+def test_targets_are_listed_and_explained() -> None:
+    assert "verl-project/verl" in adv("targets verl").out
+    listed = {row["name"]: row for row in json.loads(adv("targets --json").out)}
+    assert {*listed} == {*targets()}
+    assert listed["verl"]["kinds"]["sft"]["form"] == "messages"
+    assert adv("targets ver").status == 2
