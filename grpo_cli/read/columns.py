@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from grpo_cli.engine.moments import Index
-from grpo_cli.errors import DataError, Way
+from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Section
 from grpo_cli.formats.interface import Scanned
 from grpo_cli.read.group_keys import Coded, encode
@@ -76,7 +76,7 @@ class Columns(Located):
         others = self.marked.at(places).counts()
         if foreign.all():
             why = ", ".join(f"{mark} in {rows:,}" for (_, mark, _), rows in others.items())
-            cure = Way("--schema", "none", "with --group and --reward reads every row")
+            cure = "--schema none with --group and --reward reads every row"
             raise DataError(f"{self.tables[0].name}: no row is a rollout: {why}", cure)
         rollouts = self.at((~foreign).arg_true().to_numpy())
         return replace(rollouts, foreign=places, foreign_counts=others)

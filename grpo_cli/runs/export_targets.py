@@ -36,7 +36,7 @@ def refuse_unread(wanted: Wanted, output: str | None) -> None:
             f"--target {', '.join(others)} read{'s' if len(others) == 1 else ''} it" if others else "no target reads it"
         )
         raise UsageError(
-            f"--target {row.name} reads no --to {wanted.to}: {why}", f"{cure}; --to {' or '.join(row.kinds)}"
+            f"--target {row.name} reads no --to {wanted.to}: {why}", [cure, f"--to {' or '.join(row.kinds)}"]
         )
     reads = row.kinds[wanted.to]
     if wanted.form is not None and wanted.form != reads.form:

@@ -18,7 +18,7 @@ import polars as pl
 from grpo_cli.choosing.exports import Looked
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Index
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, Way
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.texts import EMPTY, TextColumns, TextStore, hashes_of, refuse_no_text
 from grpo_cli.targets.table import Reads
@@ -32,6 +32,7 @@ from grpo_cli.write.records import TOOLS, at_response, conversations, divided, i
 from grpo_cli.write.token_lists import TokenColumns, token_advantages
 
 Pieces = Iterator[pl.DataFrame]  # the JSON texts of the records, in frames of some records each
+AS_IN_FILE = Way("--form", "raw", "keeps what is in the file")
 PIECE_BYTES = 8 << 20  # bytes of texts that are read at once
 PIECE_ROWS = 4096  # rows whose records are made at once
 SHOWN = 60  # characters of a value in a message
@@ -141,9 +142,7 @@ def refuse_formless(looked: Looked, rows: Index) -> None:
     found = [types for at, types in looked.formless.items() if at in positions]
     if found:
         wrong = f"items of {len(found):,} {'row has' if len(found) == 1 else 'rows have'} no form as chat messages: {chat.kinds(found)}"
-        raise DataError(
-            wrong, "--on-error skip leaves these rows out, and counts them; --form raw keeps what is in the file"
-        )
+        raise DataError(wrong, [Way("--on-error", "skip", "leaves these rows out, and counts them"), AS_IN_FILE])
 
 
 # --- texts of records -----------------------------------------------------------------------------------------------
@@ -254,7 +253,7 @@ def _as_chat(texts: pl.Series, columns: RecordColumns, place: Place) -> pl.Serie
         return texts
     found = chat.chats(texts)
     for at, wrong in found.wrong.items():
-        raise DataError(wrong, "--form raw keeps what is in the file", place=place(at))
+        raise DataError(wrong, AS_IN_FILE, place=place(at))
     return found.texts
 
 
@@ -331,7 +330,7 @@ def _tools(texts: pl.Series, place: Place) -> pl.Series:
             try:
                 known[text] = chat.tools(text)
             except NoMessage as error:
-                raise DataError(str(error), "--tools none leaves them out", place=place(at)) from None
+                raise DataError(str(error), Way("--tools", "none", "leaves them out"), place=place(at)) from None
     return pl.Series([known[text] for text in texts], dtype=pl.String)
 
 

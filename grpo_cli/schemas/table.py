@@ -204,7 +204,7 @@ class Schema:
     missing: bool = False  # a null or NaN reward means that the row is unscorable
     copies: tuple[Copies, ...] = ()  # files in a folder that are passed over
     refusal: str = ""  # why such a file has no rollouts to compute from; empty if it has
-    hint: str = ""  # what to do instead, beside `refusal`
+    hint: tuple[str, ...] = ()  # what to do instead, beside `refusal`; a single text is one of them
     note: str = ""  # what a reader of such a file is told, unless a flag settles it
 
     @property
@@ -259,6 +259,8 @@ def _schema(name: str, entry: Mapping[str, Any]) -> Schema:
         if key in entry and not isinstance(entry[key], kind):
             raise UsageError(f"{key} of the {what} cannot be {entry[key]!r}", f"it takes {TAKES[kind]}")
     made = {"name": name, **entry}
+    if isinstance(entry.get("hint"), str):
+        made["hint"] = (entry["hint"],)
     made["derive"] = {key: Derived.of(name, key, given) for key, given in entry.get("derive", {}).items()}
     for kind in get_args(MarkKind):
         made[kind] = tuple(_mark(what, kind, column, state) for column, state in entry.get(kind, {}).items())

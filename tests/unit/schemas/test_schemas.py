@@ -95,7 +95,7 @@ def test_long_gives_one_row_per_rollout_where_a_record_holds_several(name: str) 
 def test_what_has_no_reward_per_rollout_is_refused_with_what_it_is(name: str) -> None:
     schema = schemas()[name]
     said = refused(write("data.jsonl", [REFUSED[name]] * 3))
-    assert said == f"data.jsonl: {schema.title}: {schema.refusal}; {schema.hint}"
+    assert said == f"data.jsonl: {schema.title}: {schema.refusal}; {'; '.join(schema.hint)}"
     assert "\n" not in said
 
 
