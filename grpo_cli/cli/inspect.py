@@ -12,28 +12,23 @@ from grpo_cli.errors import UsageError, Way
 from grpo_cli.options.commands import COMMANDS, command_line
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import refuse_beside
-from grpo_cli.runs.asked import condition_of, draws_of
+from grpo_cli.runs.gate import Gate
 from grpo_cli.runs.inspect import Job, run
 
 if TYPE_CHECKING:
-    from grpo_cli.stats.inspection import Inspected, Inspection
+    from grpo_cli.stats.inspection import Inspection
     from grpo_cli.stats.rescored import Rescored
-    from grpo_cli.stats.runs import Runs
 
 
 def inspect(given: Given) -> None:
     """Look at rewards and groups, and show all of it, one group, or one table."""
-    from grpo_cli.stats.inspection import GATES, gates
-
     _refuse(given)
     if "before" in given:
         _against(given)
-        return
-    gate = condition_of(given, "fail_on", GATES)
-    is_rescored = {"rescored", "rescored_column"} & {*given}
-    facts = _rescored(given, whole=gate is not None) if is_rescored else _shown(given)
-    if gate is not None:
-        gate.check(gates, facts)
+    elif {"rescored", "rescored_column"} & {*given}:
+        _rescored(given)
+    else:
+        _shown(given)
 
 
 def _refuse(given: Given) -> None:
@@ -62,10 +57,12 @@ def _refuse(given: Given) -> None:
         raise UsageError("standard output is closed", "the table has nowhere to go")
 
 
-def _shown(given: Given) -> Inspected:
-    """Show what is found, and return the facts."""
+def _shown(given: Given) -> None:
+    """Show what is found."""
     from grpo_cli.runs.group_rows import show_group
+    from grpo_cli.stats.inspection import Inspected
 
+    gate = Gate.of(given, Inspected)
     found = looked_at(given)
     key = given.show
     kind = given.format
@@ -83,7 +80,9 @@ def _shown(given: Given) -> Inspected:
         view.render_group(show_group(found, key, view.ROWS), screen(given))
     else:
         show(given, found.facts, "grpo_cli.render.inspect:render", browse=_browse(given), asked=given)
-    return found.facts
+    if gate is not None:
+        group = None if key is None else show_group(found, key)
+        gate.check(replace(found.facts, show=group))
 
 
 def _browse(given: Given) -> str:
@@ -117,9 +116,9 @@ def compared(given: Given, **more: Any) -> Inspection:
 
 def _against(given: Given) -> None:
     """Show how solve rates changed from earlier runs to this one."""
-    from grpo_cli.stats.runs import gate_names, gates
+    from grpo_cli.stats.runs import Runs
 
-    gate = condition_of(given, "fail_on", gate_names(draws_of(given) or ()))
+    gate = Gate.of(given, Runs)
     table = cast("Runs", compared(given).beside)
     kind = given.format
     if kind is not None:
@@ -130,7 +129,7 @@ def _against(given: Given) -> None:
     else:
         show(given, table, "grpo_cli.render.runs:render")
     if gate is not None:
-        gate.check(dict, gates(table))
+        gate.check(table)
 
 
 def refuse_without_runs(given: Given) -> None:
@@ -139,9 +138,12 @@ def refuse_without_runs(given: Given) -> None:
         raise UsageError("--pass-at is for the comparison of runs", Way("--against", fill="INPUT", lead="add"))
 
 
-def _rescored(given: Given, *, whole: bool) -> Inspected | None:
-    """Show what another reward of the same rollouts changes; return the facts of an inspection if `whole`."""
-    found = looked_at(given, whole=whole)
+def _rescored(given: Given) -> None:
+    """Show what another reward of the same rollouts changes."""
+    from grpo_cli.stats.rescored import InspectedTwice
+
+    gate = Gate.of(given, InspectedTwice)
+    found = looked_at(given, whole=gate is not None)
     said = cast("Rescored", found.beside)
     if "format" in given:
         from grpo_cli.render.rescored import markdown
@@ -149,4 +151,5 @@ def _rescored(given: Given, *, whole: bool) -> Inspected | None:
         print(markdown(said), end="")
     else:
         show(given, said, "grpo_cli.render.rescored:render")
-    return found.described
+    if gate is not None:
+        gate.check(InspectedTwice(found.facts, said))

@@ -161,7 +161,7 @@ _BUILT_IN: tuple[Command | str, ...] = (
         "Select groups by solve rate, spread, pass@K, ..., and rows within them; the rows stay unchanged.",
         options=options_of(
             CHOICE, "before", "seed", "output", "force", GROUPS, REWARDS, "length_column", *READ,
-            "json", "summary", *SHOWN,
+            "fail_on", "json", "summary", *SHOWN,
         ),
         common=(
             "where", "limit", "per_group", "pick", "most", "most_by", "top_p", *GROUPED, *REWARDED, "output", "force",
@@ -193,7 +193,7 @@ _BUILT_IN: tuple[Command | str, ...] = (
         "Compute several plans on the same rows and show where they differ.",
         options=options_of(
             COMPARED, "output", "force", "in_place", "column", "replace", "dtype", *ADVANTAGE, "config",
-            "no_config", "json", *SHOWN, without=("preset", "method", "expr"),
+            "no_config", "fail_on", "json", *SHOWN, without=("preset", "method", "expr"),
         ),
         common=(
             "compared_presets", "contenders", "write", "scale", *GROUPED, "batch_by", *REWARDED, "output", "force", "in_place", "json",
@@ -261,7 +261,7 @@ _BUILT_IN: tuple[Command | str, ...] = (
         "verify",
         "Check that a file is its input plus the added columns and nothing else; exit 1 at the first difference.",
         argument=Option("file", "The output file to check.", spelled="OUT", required=True),
-        options=options_of(CHECKED, "json", *SHOWN),
+        options=options_of(CHECKED, "fail_on", "json", *SHOWN),
         body="grpo_cli.cli.verify:verify",
         example="grpo-adv verify rewards.advantages.jsonl --against rewards.jsonl",
     ),

@@ -12,12 +12,12 @@ import operator
 import re
 import sys
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from grpo_cli.errors import GateError, UnknownName, UsageError, Written
+from grpo_cli.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,17 +29,21 @@ _COMPARE = {
 _MIRRORED = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
 
 
+Of = Literal["groups", "rows", "run"]  # what a condition is about
+
+
 class _Names(ast.NodeTransformer):
     """The names of a condition. Python reads ASCII words; other names are replaced before and put back after it."""
 
-    def __init__(self, *, rows: bool) -> None:
-        self.rows = rows
+    def __init__(self, of: Of) -> None:
+        self.has_paths = of != "groups"
+        self.has_draws = of != "rows"
         self.names = list[tuple[str, str]]()  # each name, and how it is written
 
     def taken_out(self, text: str) -> str:
         """The condition with words for the names in backticks, paths and names that are not ASCII; texts in quotes stay as they are."""
-        of_groups = "" if self.rows else _DRAWS
-        return re.sub(f"{_QUOTED}{of_groups}{_PATH if self.rows else _BARE}", self._word, text)
+        draws = _DRAWS if self.has_draws else ""
+        return re.sub(f"{_QUOTED}{draws}{_PATH if self.has_paths else _BARE}", self._word, text)
 
     def _word(self, found: re.Match[str]) -> str:
         quoted, bare = found["quoted"], found["bare"]
@@ -52,7 +56,7 @@ class _Names(ast.NodeTransformer):
                 return bare
         elif not quoted:
             return found[0]
-        elif not self.rows:
+        elif self.has_draws:
             quoted = re.sub(r"^pass@(?=\d)", "pass_at_", quoted)
         self.names.append((quoted or bare, found[0]))
         return f"name_{len(self.names) - 1}_of_condition"
@@ -73,27 +77,26 @@ class _Names(ast.NodeTransformer):
 
 @dataclass(frozen=True)
 class Filter:
-    """A parsed condition; `any_of` are those of which one is enough, if there are several."""
+    """A parsed condition."""
 
     text: str
     tree: ast.expr
-    any_of: tuple[Filter, ...] = ()
 
     @classmethod
-    def parse(cls, text: str | Sequence[str], known: Collection[str] = (), *, rows: bool = False) -> Filter:
-        """Parse a condition, or raise an error that shows where it fails; its names must be `known`, if that is given.
+    def parse(cls, text: str | Sequence[str], of: Of = "groups") -> Filter:
+        """Parse a condition, or raise an error that shows where it fails.
 
-        Without known names it is a condition on the facts of a group, or on the columns of `rows`, whose names may be dotted
-        paths. Of several, a group or a row has to meet all (--where, --rows), and a run that meets one of them fails (--fail-on).
+        It is about the facts of a group, the columns of a row, or the numbers of a run; the names of the latter two may be
+        dotted paths. Several are one condition, which says that all of them hold.
         """
         if not isinstance(text, str):
-            parts = tuple(cls.parse(part, known, rows=rows) for part in text)
+            parts = [cls.parse(part, of) for part in text]
             if len(parts) == 1:
                 return parts[0]
-            whole = ast.BoolOp(ast.Or() if known else ast.And(), [part.tree for part in parts])
-            return cls(_text(whole), whole, parts if known else ())
-        example = _OF_ROWS if rows else _OF_RUN if known else _OF_DRAWS if "@" in text else _OF_GROUPS
-        names = _Names(rows=rows)
+            whole = ast.BoolOp(ast.And(), [part.tree for part in parts])
+            return cls(_text(whole), whole)
+        example = _EXAMPLES["draws" if of == "groups" and "@" in text else of]
+        names = _Names(of)
         readable = names.taken_out(text.strip())
         try:
             tree = names.visit(ast.parse(readable, mode="eval")).body
@@ -106,11 +109,8 @@ class Filter:
             raise UsageError(f"{text[:40]!r}... cannot be read as a condition", example) from None
         _check(tree, text, example, names.as_written)
         condition = cls(text, tree)
-        if rows and not condition.names:
+        if of == "rows" and not condition.names:
             raise UsageError(f"{text!r} names no column", example)
-        for name in condition.names:
-            if known and name not in known:
-                raise UnknownName.among("quantity", name, known)
         return condition
 
     @property
@@ -135,26 +135,7 @@ class Filter:
             constants = [node.value for node in ast.walk(self.tree) if isinstance(node, ast.Constant)]
             if not any(isinstance(value, str) for value in (*constants, *compared.values())):
                 raise
-            raise UsageError(f"cannot compare numbers with texts: {self.text!r}", _OF_RUN) from None
-
-    def check(
-        self,
-        gates: Callable[[Any], Mapping[str, float | None]],
-        facts: Any,
-        written: Written | None = None,
-    ) -> None:
-        """Raise a gate error with the facts if the condition holds for their quantities, or for those of a part."""
-        for part in getattr(facts, "parts", [facts]):
-            values = gates(part)
-            for gate in self.any_of or [self]:
-                if not gate.holds(values):
-                    continue
-                shown = [f"{name} is {values[name]:.6g}" for name in gate.names if values[name] is not None]
-                error = GateError(f"the --fail-on condition {gate.text!r} holds", ", ".join(shown), written=written)
-                error.facts = facts
-                if part is not facts:
-                    error.inside(f"{facts.plan_by} = {part.value}")
-                raise error
+            raise UsageError(f"cannot compare numbers with texts: {self.text!r}", _EXAMPLES["run"]) from None
 
     def expression(self) -> pl.Expr:
         """The same as a boolean column, for a frame with the quantities as columns, none of them NaN."""
@@ -194,10 +175,12 @@ class Filter:
         return [Filter(_text(node), node) for node in _conjuncts(self.tree)]
 
 
-_OF_RUN = "a condition compares quantities with numbers, as in 'zero_variance_share > 0.5 or groups < 8'"
-_OF_GROUPS = "a condition compares facts of a group with numbers, as in '0.1 <= mean <= 0.9 and std > 0'"
-_OF_ROWS = "a condition compares columns of a row, as in 'failure_kind is null and step >= 10'"
-_OF_DRAWS = "pass@K takes a number for K, as in 'pass@4 >= 0.5'"
+_EXAMPLES = {
+    "run": "a condition compares quantities with numbers, as in 'zero_variance.share > 0.5 or groups < 8'",
+    "groups": "a condition compares facts of a group with numbers, as in '0.1 <= mean <= 0.9 and std > 0'",
+    "rows": "a condition compares columns of a row, as in 'failure_kind is null and step >= 10'",
+    "draws": "pass@K takes a number for K, as in 'pass@4 >= 0.5'",
+}
 NULL = "null"
 _WORDS = {NULL: None, "true": True, "false": False}
 # A name is the name: Python would read one that is not ASCII in its compatibility form (NFKC). A combining mark is no \w.

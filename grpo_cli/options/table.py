@@ -268,7 +268,7 @@ _ROWS = _of_panels({
     MESSAGES: (
         Switch("explain", "Show the columns, the grouping, the formula and one group worked out; write nothing.",
                other="--dry-run", brief="Show columns and formula; write nothing"),
-        Several("fail_on", "Exit 3 and write nothing if the condition holds, for example 'zero_variance_share > 0.5'; of several, any.",
+        Several("fail_on", "Exit 3 and write nothing if the condition holds: on any number of --json by its path, a list being its length, for example 'zero_variance.share > 0.5 or warnings > 0'; of several, any.",
                 metavar="CONDITION", brief="Exit with status 3 if the condition holds"),
         Switch("json", "Print the result as JSON."),
         Option("summary", "Also write the summary as JSON to a file.", metavar="FILE"),

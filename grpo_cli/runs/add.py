@@ -17,7 +17,6 @@ from grpo_cli.files.inputs import MAX_LINE, Input
 from grpo_cli.formats import registry
 from grpo_cli.formats.frame import FRAME, FrameReader
 from grpo_cli.formats.interface import InCells, Scanned, Weaving
-from grpo_cli.options.conditions import Filter
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import refuse_beside
 from grpo_cli.read.known_names import GROUP_TIERS
@@ -25,8 +24,10 @@ from grpo_cli.read.open_tables import STDIN, find_inputs
 from grpo_cli.read.pairs import NOWHERE, NUMBER, WHOLE, Keyed, comparable, gathered, known_ids, several
 from grpo_cli.read.recognise import recognise
 from grpo_cli.read.tables import Binding, FileTable, Table, label, refuse_changed
-from grpo_cli.runs.asked import condition_of, made, output_of
+from grpo_cli.runs.asked import made, output_of
+from grpo_cli.runs.gate import Gate
 from grpo_cli.schemas.table import NONE
+from grpo_cli.stats.document import asked_by
 from grpo_cli.values.cells import JSON_TEXT, Field, nameless
 from grpo_cli.values.column_types import Contents
 from grpo_cli.values.paths import Absent, absent, items, splits
@@ -42,7 +43,6 @@ from grpo_cli.write.write_outputs import Phase, Writing, in_turn, make_folders
 
 VERSION: Final = 1
 Take = Literal["first", "last", "mean"]
-GATES = ("rows", "matched", "unmatched", "unmatched_share", "unused", "unused_share")  # what --fail-on may name
 _EXACT = 2**53  # larger integers are not all floats
 _TAKES = "numbers, texts, true and false, and lists of numbers can be added; --column NAME names them"
 _ONE_KIND = "a column takes numbers of 64 bits, Unicode texts, true and false, or lists of numbers, all of one kind"
@@ -62,7 +62,7 @@ class Job:
     on: Sequence[str] = ()  # the columns of the key; none: by position
     take: Take | None = None  # of several rows with one key
     by_position: bool = False  # even if ids differ
-    gate: Filter | None = None  # the condition of --fail-on, checked before anything is written
+    gate: Gate | None = None  # the condition of --fail-on, checked before anything is written
     schema: str | None = None  # the schema, named as in a Binding; "none": rows are records
     output: Output = field(default_factory=lambda: Output(word="added"))  # where and how to write
     max_line: int = MAX_LINE  # the most bytes of a line, in both files
@@ -74,7 +74,7 @@ class Job:
             refuse_beside("by_position", given, "on")
         if "take" in given and "on" not in given:
             raise UsageError("--take has no effect without --on", Way("--on", fill="COL", lead="add"))
-        gate = condition_of(given, "fail_on", GATES)
+        gate = Gate.of(given, Added)
         return made(cls, given, columns=given.source, output=output_of(given, "added"), gate=gate, **more)
 
 
@@ -104,7 +104,8 @@ class Added:
     rows: int  # of the file; each gets a value, which may be null
     columns: Mapping[str, str]  # the new columns, each with its type in polars
     replaced: Sequence[str]  # those of the new columns that the file had before
-    joined: Joined | None  # how rows matched by key; None if row i belongs to row i
+    # how rows matched by key; None if row i belongs to row i
+    joined: Joined | None = field(metadata=asked_by("--on COL"))
     outputs: Sequence[str]  # the one file that was written, or stdout
     warnings: Sequence[str]  # values that JSON cannot hold, and notes of the writer
     seconds: float  # the whole run took
@@ -142,17 +143,13 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Added:
     (table,) = refuse_columns([table], output)
     if not other.typed and (target.format.record != "texts" or job.take == "mean"):
         frame = frame.with_columns(map(_typed, frame))
+    matched: Joined | None = None
     if on:
         frame, scanned, matched = joined(table, other, on, frame, job.take)
     else:
         scanned = _same_rows(table, other, frame, checked=not job.by_position)
-        matched = Joined({}, None, len(frame), len(frame), 0, 0.0, 0, 0.0, 0)
     refuse_changed([other])
     frame = frame.with_columns(_addable(series, target) for series in frame)
-    if job.gate is not None:
-        counts = {name: vars(matched)[name] for name in GATES}
-        job.gate.check(lambda _: counts, counts, Written())
-
     facts = Added(
         version=VERSION,
         inputs=[table.name],
@@ -161,11 +158,14 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Added:
         rows=len(frame),
         columns={series.name: str(series.dtype).lower() for series in frame},
         replaced=taken,
-        joined=matched if on else None,
+        joined=matched,
         outputs=[target.name],
         warnings=[*_lost(frame, target)],
-        seconds=0.0,
+        seconds=time.perf_counter() - started,
     )
+    if job.gate is not None:
+        job.gate.check(facts, written=Written())
+
     weaving = Weaving(added=frame, replace=output.replace)
     writing = Writing(table, target, scanned.index, weaving, 0)
     phase("writing", 0, None)

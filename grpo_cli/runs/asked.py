@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from grpo_cli.engine.coerce import typed
 from grpo_cli.engine.extra_columns import ROLES
@@ -143,7 +143,7 @@ def _marks(given: Given) -> tuple[Mark, ...]:
     """The marks that flags name."""
     kinds: dict[str, MarkKind] = {"masked_column": "masked", "left_out_column": "left_out"}
     marks = []
-    unmet = condition_of(given, "rows", of_rows=True)
+    unmet = condition_of(given, "rows", "rows")
     if unmet is not None:
         marks.append(Mark(kind="left_out", state="unmet", flag="--rows", unmet=unmet))
     marks += [Mark.named(given[name], kind, OPTIONS[name].flag) for name, kind in kinds.items() if name in given]
@@ -251,6 +251,6 @@ def refuse_idle_seed(given: Given) -> None:
         raise UsageError("--seed has no effect here", f"it draws for --limit, --control and {last}")
 
 
-def condition_of(given: Given, option: str, known: Collection[str] = (), *, of_rows: bool = False) -> Filter | None:
-    """The condition that an option gives, on these quantities, on facts of groups or on columns of rows."""
-    return Filter.parse(given[option], known, rows=of_rows) if option in given else None
+def condition_of(given: Given, option: str, of: Literal["groups", "rows"] = "groups") -> Filter | None:
+    """The condition that an option gives, on facts of groups or on columns of rows."""
+    return Filter.parse(given[option], of) if option in given else None

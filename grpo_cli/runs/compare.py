@@ -10,7 +10,7 @@ from typing import NamedTuple
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.engine.score import score
-from grpo_cli.errors import UsageError, Way
+from grpo_cli.errors import UsageError, Way, Written
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import counting, own_options, plan_of
 from grpo_cli.options.table import OF_PART, OPTIONS, OUTPUT
@@ -21,6 +21,7 @@ from grpo_cli.read.layout import layout
 from grpo_cli.read.request import columns_of_roles, unread_columns
 from grpo_cli.read.tables import Table
 from grpo_cli.runs.asked import OnFiles, binding_of, made, output_of
+from grpo_cli.runs.gate import Gate
 from grpo_cli.stats.compare import Compared, Comparison, compare
 from grpo_cli.values.paths import items
 from grpo_cli.write.outputs import Output, choose_targets, refuse_columns, refuse_read_columns
@@ -43,6 +44,7 @@ class Job(OnFiles):
 
     plans: Mapping[str, Contender]  # by the texts of --preset and --method; the first is the reference
     output: Output | None = None  # where the columns of all plans go; None without --write
+    gate: Gate | None = None  # the condition of --fail-on, checked before anything is written
 
     @classmethod
     def of(cls, given: Given) -> Job:
@@ -59,6 +61,7 @@ class Job(OnFiles):
             plans=plans,
             binding=binding_of(given),
             output=output_of(given) if given.write else None,
+            gate=Gate.of(given, Compared),
         )
 
 
@@ -68,7 +71,10 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Compared:
     tables, skipped = job.opened()
     if job.output is None:
         facts = compared(job, tables).compared
-        return replace(facts, warnings=[*facts.warnings, *skipped])
+        facts = replace(facts, warnings=[*facts.warnings, *skipped])
+        if job.gate is not None:
+            job.gate.check(facts)
+        return facts
 
     columns = {_column_name(job.output.column, name): name for name in job.plans}
     if len(columns) < len(job.plans):
@@ -89,6 +95,8 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Compared:
         columns={name: column for column, name in columns.items()},
         outputs=[target.name for target in targets],
     )
+    if job.gate is not None:
+        job.gate.check(facts, written=Written())
     notes = write(output, [computed], tables, targets, phase)
     return replace(facts, warnings=[*facts.warnings, *notes])
 

@@ -16,7 +16,6 @@ import numpy as np
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, score
 from grpo_cli.errors import DataError, UsageError, Way, Written
-from grpo_cli.options.conditions import Filter
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import Origin, origin, parts_of, plan_of
 from grpo_cli.read import build_table
@@ -26,9 +25,11 @@ from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.request import unread_columns
 from grpo_cli.read.tables import FileTable, refuse_changed
-from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, is_silent, made, output_of, plan_by_of, tokens_of
+from grpo_cli.runs.asked import OnFiles, binding_of, is_silent, made, output_of, plan_by_of, tokens_of
+from grpo_cli.runs.gate import Gate
 from grpo_cli.runs.progress import HERE, Workers
-from grpo_cli.stats.facts import GATES, Summary, measured, summarize
+from grpo_cli.stats.document import asked_by
+from grpo_cli.stats.facts import Summary, summarize
 from grpo_cli.write.outputs import (
     Output,
     Target,
@@ -51,7 +52,7 @@ class Job(OnFiles):
     plan: Plan  # what is computed; with --plan-by only the first of the plans
     parts: PlanBy | None = None  # --plan-by: its plans replace `plan`
     output: Output = field(default_factory=Output)  # where and how to write
-    gate: Filter | None = None  # the condition of --fail-on, checked before anything is written
+    gate: Gate | None = None  # the condition of --fail-on, checked before anything is written
     dry_run: bool = False  # --explain: compute with all intermediate columns, and write nothing
     silent: bool = False  # nobody sees the facts: they are computed for a gate only
     # The preset of each part's plan; "": of the plan for all rows.
@@ -72,7 +73,7 @@ class Job(OnFiles):
             binding=binding_of(given),
             parts=parts,
             output=output_of(given, tokens=tokens_of(given, plans.values())),
-            gate=condition_of(given, "fail_on", GATES),
+            gate=Gate.of(given, Facts if parts is None else PartOfRun),
             dry_run=bool(given.explain),
             silent=is_silent(given),
             origins={name: origin(own, plans[name]) for name, own in options.items()},
@@ -85,14 +86,16 @@ class Facts(Summary):
 
     NOT_SHOWN: ClassVar = frozenset({"value", "key_note"})
 
-    preset: Origin | None  # that the plan comes from, and what options changed of it; None without --preset
+    # that the plan comes from, and what options changed of it; None without --preset
+    preset: Origin | None = field(metadata=asked_by("--preset NAME"))
     inputs: Sequence[str]  # the files; - is standard input
     advantage_column: str  # the name of the new column with the advantages
     more_columns: Sequence[str]  # further new columns: facts of groups, and which rows are copies
     dropped_rows: int  # rows that are not written: the plan drops their groups, or their block is incomplete
     copied_rows: int  # rows that --duplicate writes once more in place of dropped ones
     outputs: Sequence[str]  # the files that were written, or stdout; empty if nothing was
-    per_token: OnTokens | None = None  # the tokens that get the advantages; absent without --per-token
+    # the tokens that get the advantages; absent without --per-token
+    per_token: OnTokens | None = field(default=None, metadata=asked_by("--per-token"))
     seconds: float | None = None  # the whole run took; absent if a gate stopped it
     config: str | None = None  # the file of options that was read; absent if none was
 
@@ -123,6 +126,22 @@ class FactsOfParts:
     warnings: Sequence[str]  # about files and outputs; those about rows are in their part
     seconds: float | None = None  # the whole run took; absent if a gate stopped it
     config: str | None = None  # the file of options that was read; absent if none was
+
+
+@dataclass(frozen=True)
+class PartOfRun:
+    """What a gate sees with --plan-by: the facts of a part, and those of the whole run that a part does not have."""
+
+    INLINE: ClassVar = ("part", "whole")
+    GATED: ClassVar = {"warnings": ""}
+
+    part: FactsOfPart
+    whole: FactsOfParts
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """About rows of the part, and about files and outputs."""
+        return [*self.part.warnings, *self.whole.warnings]
 
 
 class Done(NamedTuple):
@@ -163,7 +182,7 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
         each = [_facts(job, part, read, of_outputs) for part in parts]
         facts = each[0] if job.parts is None else _of_parts(job.parts, each, [*of_files, *of_outputs])
         if job.gate is not None:
-            job.gate.check(lambda part: measured(part, GATES), facts, Written())
+            _check(job.gate, facts, targets, time.perf_counter() - started)
 
     notes = write(output, parts, tables, targets, stages.phase, stages.write) if targets else []
     if facts is not None:
@@ -171,6 +190,17 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
         names = [target.name for target in targets]
         facts = replace(facts, outputs=names, warnings=[*facts.warnings, *notes], seconds=seconds)
     return Done(facts=facts, parts=parts)
+
+
+def _check(gate: Gate, facts: Facts | FactsOfParts, targets: Sequence[Target], seconds: float) -> None:
+    """Raise a gate error if a condition holds for a part of the run, as if its outputs were written."""
+    whole = replace(facts, outputs=[target.name for target in targets], seconds=seconds)
+    if isinstance(whole, Facts):
+        gate.check(whole, shown=facts, written=Written())
+        return
+    for part in whole.parts:
+        place = f"{whole.plan_by} = {part.value}"
+        gate.check(PartOfRun(part, whole), shown=facts, place=place, written=Written())
 
 
 def _computed(job: Job, narrow: Narrow) -> Computed:

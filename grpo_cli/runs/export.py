@@ -17,7 +17,6 @@ from grpo_cli.choosing.groups import choose_groups
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import UsageError, Written
-from grpo_cli.options.conditions import Filter
 from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES, ExportKind, kinds_that_take
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import plan_of
@@ -27,10 +26,11 @@ from grpo_cli.read.tables import Binding, refuse_changed
 from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, draws_of, made, output_of, refuse_idle_seed
 from grpo_cli.runs.export_kinds import STEPS
 from grpo_cli.runs.export_targets import reads_of, refuse_unread, to_know, written_form
+from grpo_cli.runs.gate import Gate
 from grpo_cli.runs.inspect import other_runs, scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.runs.select import choice_of
-from grpo_cli.stats.document import ABSENT, Absent
+from grpo_cli.stats.document import ABSENT, Absent, asked_by
 from grpo_cli.stats.facts import Dropped, Number, of_foreign, read_as
 from grpo_cli.stats.inspection import View
 from grpo_cli.targets.table import target as trainer
@@ -41,7 +41,6 @@ from grpo_cli.write.write_outputs import Phase, one_of_several, sink
 
 VERSION: Final = 1
 ARITHMETIC = (SHAPE, METHOD, DIVISOR, SKIPPED, POST)  # options of advantages alone
-GATES = ("records", "rows", "groups")  # what --fail-on may name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +50,7 @@ class Job(OnFiles):
     wanted: Wanted  # the kind of records, and the options of that kind
     plan: Plan = field(default_factory=Plan)  # the rewards of rows, and for weights and tokens their advantages
     output: Output = field(default_factory=Output)  # where and how to write
-    gate: Filter | None = None  # the condition of --fail-on, checked before anything is written
+    gate: Gate | None = None  # the condition of --fail-on, checked before anything is written
 
     @classmethod
     def of(cls, given: Given, **more: Any) -> Job:
@@ -70,7 +69,7 @@ class Job(OnFiles):
             plan=plan,
             binding=binding,
             output=output_of(given),
-            gate=condition_of(given, "fail_on", GATES),
+            gate=Gate.of(given, Exported),
             **more,
         )
 
@@ -92,28 +91,31 @@ class Exported:
     reward_columns: Sequence[str]  # all columns that make the reward
     map: Mapping[str, Number]  # the reward that each text of --map stands for, None for a missing one; empty without it
     texts: str  # the columns that records are made from, in words
-    converted: int | None = None  # texts that are not chat messages in the file; absent for tokens and --form raw
+    # texts that are not chat messages in the file; absent for tokens and --form raw
+    converted: int | None = field(default=None, metadata=asked_by("another --form than raw"))
     # items of reasoning that are there in encrypted form alone, and are in no record; absent as above
-    hidden_reasoning: int | None = None
+    hidden_reasoning: int | None = field(default=None, metadata=asked_by("another --form than raw"))
     target: str | None = None  # the trainer that will read the records; absent without --target
-    read_by: Sequence[
-        str
-    ] = ()  # who reads the records, what it trains on, and what a person must set; absent if nobody is known to
+    # who reads the records, what it trains on, and what a person must set; absent if nobody is known to
+    read_by: Sequence[str] = ()
     schema: str | None  # the title of the file's schema; None if it has none
-    plan: Plan | None  # that made the advantages; None unless records are weights or tokens
+    # that made the advantages; None unless records are weights or tokens
+    plan: Plan | None = field(metadata=asked_by("--to weights or --to tokens"))
     records: int  # in the first output; `beside` has those of the others
     beside: Mapping[str, int]  # the records of each further output
     columns: Sequence[str]  # of a record, those of texts first
     dropped: Sequence[Dropped]  # rows that no record has, by reason
-    narrow_pairs: int | None = None  # pairs whose margin is less than --min-margin; absent unless records are pairs
-    pairs_over_limit: int | None = None  # pairs beyond --max-pairs of their group; absent without that option
+    # pairs whose margin is less than --min-margin; absent unless records are pairs
+    narrow_pairs: int | None = field(default=None, metadata=asked_by("--to pairs"))
+    # pairs beyond --max-pairs of their group; absent without that option
+    pairs_over_limit: int | None = field(default=None, metadata=asked_by("--max-pairs N"))
     # groups with a usable row that give no pair, counted for each prompt; absent unless records are pairs
-    groups_without_pair: int | None = None
+    groups_without_pair: int | None = field(default=None, metadata=asked_by("--to pairs"))
     # the least reward that counts as solved;
     # None without --solved-at and --pass-at, absent unless records are prompts
-    solved_at: Number | Absent = ABSENT
+    solved_at: Number | Absent = field(default=ABSENT, metadata=asked_by("--to prompts"))
     # the rewards with solve rates 0 and 1; None with --solved-at, absent unless records are prompts
-    scale: Scale | Absent | None = ABSENT
+    scale: Scale | Absent | None = field(default=ABSENT, metadata=asked_by("--to prompts"))
     key_note: str  # the key in words, and how it was found; not in a document, whose notes have it
     notes: Sequence[str]  # how rows were read and grouped
     outputs: Sequence[str]  # the first output, then the further ones
@@ -186,10 +188,6 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
     looked, chosen = rollouts.looked, np.unique(np.concatenate([*records.rows.values()]))
     names, rows = steps.names(columns), sum(narrow.lengths)
     refuse_written(names, records.columns.columns, wanted.keep)
-    if job.gate is not None:
-        counts = {"records": height, "rows": rows, "groups": grouped}
-        job.gate.check(lambda _: counts, counts, Written())
-
     left_out = [Dropped(reason=reason, rows=rows) for reason, rows in records.left_out if rows]
     warnings = [*narrow.warnings, *records.warnings, *skipped]
     if not height:
@@ -216,8 +214,10 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
         **records.facts,
         outputs=[target.name for target in targets],
         warnings=warnings,
-        seconds=0.0,
+        seconds=time.perf_counter() - started,
     )
+    if job.gate is not None:
+        job.gate.check(facts, written=Written())
 
     watching.phase("writing")
     refuse_changed(tables)

@@ -15,7 +15,7 @@ import polars as pl
 from grpo_cli.choosing.groups import Choice, Selected, select_rows
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import DataError, UsageError, Way
+from grpo_cli.errors import DataError, UsageError, Way, Written
 from grpo_cli.files.atomic import folders_synced
 from grpo_cli.files.compression import is_packed
 from grpo_cli.formats import registry
@@ -26,6 +26,7 @@ from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable, OverTables, Table, in_one_type, refuse_changed
 from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, is_silent, made, output_of, refuse_idle_seed
+from grpo_cli.runs.gate import Gate
 from grpo_cli.runs.inspect import other_runs, scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.schemas.table import NESTED
@@ -52,6 +53,7 @@ class Job(OnFiles):
     plan: Plan = field(default_factory=Plan)  # how columns are made into one reward, and how rows of a rollout count
     length: str | None = None  # the column of lengths, None: found by name
     output: Output = field(default_factory=Output)  # where and how to write
+    gate: Gate | None = None  # the condition of --fail-on, checked before anything is written
     silent: bool = False  # nobody sees the warnings
 
     @classmethod
@@ -69,7 +71,8 @@ class Job(OnFiles):
             binding=binding_of(given),
             length=given.length_column,
             output=output_of(given, "selected"),
-            silent=is_silent(given),
+            gate=Gate.of(given, Selected),
+            silent=is_silent(given) and "fail_on" not in given,
         )
 
 
@@ -117,6 +120,17 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Selected:
 
     watching = Watching(tables, phase)
     narrow, kept, facts = selected(job, tables, over=watching)
+    of_tables = targets[:1] * len(tables) if joined else targets[: len(tables)]
+    facts = replace(
+        facts,
+        inputs=[table.name for table in tables],
+        against=job.before,
+        outputs=[target.name for target in targets],
+        warnings=[*facts.warnings, *skipped, *merged_keys(narrow, tables, of_tables)],
+        seconds=time.perf_counter() - started,
+    )
+    if job.gate is not None:
+        job.gate.check(facts, written=Written())
 
     watching.phase("writing")
     refuse_changed(tables)
@@ -126,14 +140,6 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Selected:
     for rows in kept.values():
         parts = [*map(_Part, tables, narrow.scans, narrow.lengths, _of_tables(narrow, rows))]
         outputs += [parts] if joined else [[part] for part in parts]
-    of_tables = targets[:1] * len(tables) if joined else targets[: len(tables)]
-    facts = replace(
-        facts,
-        inputs=[table.name for table in tables],
-        against=job.before,
-        outputs=[target.name for target in targets],
-        warnings=[*facts.warnings, *skipped, *merged_keys(narrow, tables, of_tables)],
-    )
     notes = _write([*zip(targets, outputs, strict=True)], force=output.force)
     seconds = round(time.perf_counter() - started, 3)
     return replace(facts, warnings=[*facts.warnings, *notes], seconds=seconds)

@@ -6,7 +6,7 @@ Every plan is measured against the first.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, Literal
 
@@ -19,7 +19,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, kept_advantages
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.stats.correlations import correlation
-from grpo_cli.stats.document import document
+from grpo_cli.stats.document import asked_by, document
 from grpo_cli.stats.facts import MarkedRows, Number, marked_rows, plain, reward_range
 
 VERSION: Final = 1
@@ -124,8 +124,9 @@ class Compared:
     differences: Sequence[Difference]  # one for each plan but the first, in their order
     warnings: Sequence[str]  # about the input, and with --write about the outputs
     # the column of each plan in the outputs, by the plan's name; absent without --write
-    columns: Mapping[str, str] | None = None
-    outputs: Sequence[str] | None = None  # the files that were written; absent without --write
+    columns: Mapping[str, str] | None = field(default=None, metadata=asked_by("--write"))
+    # the files that were written; absent without --write
+    outputs: Sequence[str] | None = field(default=None, metadata=asked_by("--write"))
     config: str | None = None  # the file of options that was read; absent if none was
 
 

@@ -1,10 +1,15 @@
-"""Facts as plain data: the documents that `--json` prints are made from frozen dataclasses."""
+"""Facts as plain data: the documents that `--json` prints are made from frozen dataclasses.
+
+A class of facts may say more of its fields: `NOT_SHOWN` are those that its document does not have, and `INLINE` those whose own
+fields stand in the document beside the others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import Field, fields, is_dataclass
-from typing import Any, final
+from operator import attrgetter
+from typing import Any, NamedTuple, final, get_type_hints
 
 
 @final
@@ -15,16 +20,42 @@ class Absent:
 ABSENT = Absent()
 
 
-def members(kind: Any) -> dict[str, Field[Any]]:
-    """The fields of a class by their names in a document: all but those of its `NOT_SHOWN`; `from_` is `from`."""
+def asked_by(flag: str) -> dict[str, str]:
+    """The metadata of a field that only an option gives a value: a gate on it in other runs names this flag."""
+    return {"flag": flag}
+
+
+class Member(NamedTuple):
+    """A key of a document: the field that it is made from."""
+
+    owner: Any  # the class that declares the field, or inherits it
+    field: Field[Any]  # its default is the value that a document leaves out
+    path: str  # the attributes that lead to its value, with dots
+
+
+def members(kind: Any) -> Mapping[str, Member]:
+    """The keys of the document of a class, in their order; the field `from_` is the key `from`."""
     left_out = getattr(kind, "NOT_SHOWN", ())
-    return {one.name.removesuffix("_"): one for one in fields(kind) if one.name not in left_out}
+    inline = getattr(kind, "INLINE", ())
+    types = get_type_hints(kind) if inline else {}
+    found: dict[str, Member] = {}
+    for one in fields(kind):
+        if one.name in inline:
+            inner = members(types[one.name])
+            found |= {name: each._replace(path=f"{one.name}.{each.path}") for name, each in inner.items()}
+        else:
+            found[one.name.removesuffix("_")] = Member(kind, one, one.name)
+    return {name: one for name, one in found.items() if name not in left_out}
 
 
 def document(facts: Any) -> dict[str, Any]:
     """The facts as dictionaries and lists; a field that still has its default is left out."""
-    found = {name: (getattr(facts, one.name), one.default) for name, one in members(facts).items()}
-    return {name: plain_data(value) for name, (value, default) in found.items() if value is not default}
+    found = {}
+    for name, one in members(type(facts)).items():
+        value = attrgetter(one.path)(facts)
+        if value is not one.field.default:
+            found[name] = plain_data(value)
+    return found
 
 
 def plain_data(value: Any) -> Any:

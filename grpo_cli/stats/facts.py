@@ -1,4 +1,4 @@
-"""The summary of a computation: its rewards, groups and advantages, and the quantities of --fail-on.
+"""The summary of a computation: its rewards, groups and advantages.
 
 Numbers are finite; None means that there is no number. `grpo_cli.stats.document` makes plain data of the classes.
 """
@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from operator import attrgetter
-from typing import Any, Final, Literal, NotRequired, TypedDict
+from typing import Any, ClassVar, Final, Literal, NotRequired, TypedDict
 
 import numpy as np
 import polars as pl
@@ -184,6 +183,8 @@ class Skipped:
 @dataclass(frozen=True)
 class Summary:
     """What was read, and how; rows, groups, rewards and advantages."""
+
+    GATED: ClassVar = {"skipped_rows": "", "zero_share": ""}
 
     value: str  # of --plan-by; empty without it
     version: Literal[1]  # of the document; it changes when the meaning of a key does
@@ -606,35 +607,6 @@ class Tally:
             other=groups - all_best - all_worst,
             nearly=self.counts["nearly"],
         )
-
-
-# The quantities of --fail-on, and where they are in the facts; the first need no advantages.
-REWARD_GATES: Final[Mapping[str, str]] = {
-    **{name: name for name in COUNTED if name != "declared_unscorable"},
-    "zero_variance_groups": "zero_variance.groups",
-    "zero_variance_share": "zero_variance.share",
-    "nearly_constant_groups": "zero_variance.nearly",
-    "all_best": "zero_variance.all_best",
-    "all_worst": "zero_variance.all_worst",
-    "group_size_min": "group_sizes.min",
-    "group_size_max": "group_sizes.max",
-    **{f"reward_{name}": f"reward.{name}" for name in STATISTICS},
-}
-GATES: Final[Mapping[str, str]] = {
-    **REWARD_GATES,
-    "batches": "batches",
-    "skipped_rows": "skipped_rows",
-    "dropped_rows": "dropped_rows",
-    **{f"advantage_{name}": f"advantage.{name}" for name in STATISTICS},
-    "null_advantages": "advantage.null",
-    "nan_advantages": "advantage.nan",
-    "zero_share": "zero_share",
-}
-
-
-def measured(facts: Any, paths: Mapping[str, str]) -> dict[str, Number]:
-    """The quantities at these paths in the facts; None if there is nothing to measure."""
-    return {name: attrgetter(path)(facts) for name, path in paths.items()}
 
 
 def marked_rows(counted: Counter[tuple[MarkKind, str, str]]) -> list[MarkedRows]:

@@ -23,9 +23,9 @@ from grpo_cli.read.tables import Binding
 from grpo_cli.stats import correlations, difficulty, facts
 from grpo_cli.stats.correlations import Lengths
 from grpo_cli.stats.difficulty import AtSize, Difficulty, Spread
-from grpo_cli.stats.document import ABSENT, Absent
+from grpo_cli.stats.document import ABSENT, Absent, asked_by
 from grpo_cli.stats.facts import Number
-from grpo_cli.stats.off_policy import NUMBERS, OffPolicy
+from grpo_cli.stats.off_policy import OffPolicy
 from grpo_cli.stats.trends import Trend, TrendLine, in_order, over_steps
 from grpo_cli.values.cells import Kind
 
@@ -36,7 +36,9 @@ EMPTY = ("", "[]", "{}")  # no text, or no messages
 # What groups can be sorted by, and what a line of the list shows.
 GROUP_FACTS = ("size", "scored", "mean", "std", "min", "max", "solve_rate", "length")
 # Parts of a run's summary that are not about rewards.
-NOT_SHOWN = frozenset({"advantage", "status", "skipped", "kept", "plan", "batches", "batch_key", "key_note", "failed"})
+NOT_SHOWN = frozenset({
+    "advantage", "status", "skipped", "kept", "plan", "batches", "batch_key", "key_note", "failed", "skipped_rows", "zero_share",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,8 @@ class Inspected(facts.Summary):
     advantage_column: str | None  # that has logged advantages, if there is one
     combine: Literal["sum", "normalize"]  # whether components are added up or standardised first
     rewards: Mapping[str, RewardColumn]  # each reward column by itself, unweighted
-    components: Components | None  # how several reward columns go together
+    # how several reward columns go together
+    components: Components | None = field(metadata=asked_by("several --reward COL"))
     failed: int  # marked rows that are left out of their groups
     difficulty: Difficulty | None  # the solve rates of the groups
     spread: Spread  # of the rewards, within groups and between them
@@ -143,26 +146,24 @@ class Inspected(facts.Summary):
     live_rows: int  # scored rows of groups whose rewards differ
     effective_rows: Number  # the effective sample size of the advantages
     method: str  # that made these advantages
-    length: Lengths | None  # how rewards go with the length, if there is a column of it
-    duplicates: Duplicates | None  # equal responses within groups, if they were looked for
+    # how rewards go with the length, if there is a column of it
+    length: Lengths | None = field(metadata=asked_by("--length-column COL"))
+    # equal responses within groups, if they were looked for
+    duplicates: Duplicates | None = field(metadata=asked_by("--duplicates"))
     listed: Listed  # the groups that --top and --sort show
-    by: Trend | None  # a line for each value of the column of --by, or of the steps
+    # a line for each value of the column of --by, or of the steps
+    by: Trend | None = field(metadata=asked_by("--by COL"))
     inputs: Sequence[str]  # the files
     verdicts: Sequence[str]  # the sentences at the end
     config: str | None = None  # the file of options that was read
-    show: ShownGroup | None = None  # the group of --show
-    off_policy: OffPolicy | None = None  # KL, ratios and ages of the policies, if there are log-probs
-    steps: Trend | None = None  # beside a trend over another column
-
-
-GATES = (*facts.REWARD_GATES, *NUMBERS)
-
-
-def gates(found: Inspected) -> dict[str, Number]:
-    """The quantities of --fail-on."""
-    drift = {} if found.off_policy is None else vars(found.off_policy.all)
-    drift = {name: drift[name] for name in NUMBERS if drift.get(name) is not None}
-    return facts.measured(found, facts.REWARD_GATES) | drift
+    # the group of --show
+    show: ShownGroup | None = field(default=None, metadata=asked_by("--show KEY"))
+    # KL, ratios and ages of the policies, if there are log-probs
+    off_policy: OffPolicy | None = field(
+        default=None, metadata=asked_by("--token-logprobs COL and --old-token-logprobs COL")
+    )
+    # beside a trend over another column
+    steps: Trend | None = field(default=None, metadata=asked_by("--by COL"))
 
 
 @dataclass(frozen=True, kw_only=True)

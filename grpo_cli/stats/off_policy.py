@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, Self
 
@@ -12,7 +12,7 @@ import polars as pl
 
 from grpo_cli.read.group_keys import encode
 from grpo_cli.read.token_numbers import ESTIMATORS, TokenPart
-from grpo_cli.stats.document import ABSENT, members
+from grpo_cli.stats.document import ABSENT, asked_by, members
 from grpo_cli.stats.facts import Number, only_finite
 from grpo_cli.stats.trends import in_order
 
@@ -67,11 +67,13 @@ class Drift:
     token_ess: Number  # effective sample size of the ratios of tokens, as a share of the tokens
     # effective sample size of the ratios of rows, exp of the sum of new - old, as a share of the rows
     sequence_ess: Number
-    entropy: Number = None  # the mean of the entropies of tokens; absent without a column of them
+    # the mean of the entropies of tokens; absent without a column of them
+    entropy: Number = field(default=None, metadata=asked_by("--token-entropy COL"))
     value: Any = ABSENT  # of the column that the rows are divided by
 
 
-NUMBERS = [name for name in members(Drift) if name not in {"value", "rows"}]  # quantities of --fail-on
+# Those of a table, and the short names of a gate.
+NUMBERS = [name for name in members(Drift) if name not in {"value", "rows"}]
 
 
 @dataclass(frozen=True)

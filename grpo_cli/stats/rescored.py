@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 import polars as pl
@@ -16,8 +16,9 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import kept_advantages
 from grpo_cli.errors import DataError
 from grpo_cli.stats.against import KINDS, NowAndBefore
+from grpo_cli.stats.document import asked_by
 from grpo_cli.stats.facts import Change, Number, count_by_kind, plain
-from grpo_cli.stats.inspection import Inspection, score_groups
+from grpo_cli.stats.inspection import Inspected, Inspection, score_groups
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut
 
@@ -151,12 +152,23 @@ class Rescored:
     groups: GroupsOfTwo  # how many have a gradient under each reward
     advantage: MovedAdvantages  # how the advantages change
     largest: Sequence[DisagreeingRow]  # up to 10 rows whose reward changes most, the largest change first
-    paired: Pairing | None  # how the rows of two inputs were paired; None if both rewards are in the same rows
+    # how the rows of two inputs were paired; None if both rewards are in the same rows
+    paired: Pairing | None = field(metadata=asked_by("--old-rewards INPUT"))
     verdict: str  # what the change means for training, as a sentence
     rescored: Sequence[str]  # the files with the old reward
     inputs: Sequence[str]  # the files with the new reward
     warnings: Sequence[str]  # about both inputs and their pairing
     config: str | None = None  # the file of options that was read; absent if none was
+
+
+@dataclass(frozen=True)
+class InspectedTwice:
+    """What a gate sees with --old-rewards: what the new reward changes, and its own facts."""
+
+    INLINE: ClassVar = ("rescored", "inspected")
+
+    inspected: Inspected
+    rescored: Rescored
 
 
 def other_reward(now: Inspection, names: Sequence[str], plan: Plan) -> Inspection:

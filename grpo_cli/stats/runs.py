@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
-from typing import Final, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import polars as pl
@@ -23,7 +22,6 @@ from grpo_cli.stats.against import (
     rewards_of,
 )
 from grpo_cli.stats.difficulty import DIGITS, pass_at
-from grpo_cli.stats.facts import measured
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.intervals import (
     OF_CHANGE,
@@ -37,17 +35,6 @@ from grpo_cli.stats.intervals import (
 )
 from grpo_cli.stats.trends import Trend
 
-# The quantities of --fail-on, and where they are: in the newest run, in the base, or in the difference of the two.
-GATES: Final[Mapping[str, str]] = {
-    "solve_rate": "newest.solve_rate.mean",
-    "solve_rate_low": "newest.solve_rate.low",
-    "solve_rate_high": "newest.solve_rate.high",
-    "base_solve_rate": "base.solve_rate.mean",
-    "change": "last.change.mean",
-    "change_low": "last.change.low",
-    "change_high": "last.change.high",
-    **{name: f"last.{name}" for name in ("p", "p_holm", "better", "worse", "prompts")},
-}
 POINTS = 0.02  # `prompts_for_2_points`
 
 
@@ -66,12 +53,24 @@ class Pass:
 class Run:
     """What a run solves, over all of its own prompts."""
 
+    GATED: ClassVar = {"pass_at": "--pass-at K", "pass_all": "--pass-at K"}
+
     name: str  # from --against NAME=PATH, else its first input, and how many more
     inputs: Sequence[str]  # the files of the run
     prompts: int  # of this run with a reward, whether other runs have them or not
     rollouts: int  # of the run with a finite reward
     solve_rate: Estimate  # mean over prompts of their mean reward, where `worst` counts as 0 and `best` as 1
     passes: Sequence[Pass]  # one for each number of --pass-at; empty without it
+
+    @property
+    def pass_at(self) -> Mapping[str, Estimate | None]:
+        """The mean chance that at least one of k rollouts is solved, by k."""
+        return {str(one.k): one.pass_at for one in self.passes}
+
+    @property
+    def pass_all(self) -> Mapping[str, Estimate | None]:
+        """The mean chance that all of k rollouts are solved, by k."""
+        return {str(one.k): one.pass_all for one in self.passes}
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,10 @@ class Difference:
 class Runs:
     """Runs, the newest last, and the differences of the others from the first; `trends` are those of the earlier ones."""
 
-    NOT_SHOWN = ("trends",)
+    NOT_SHOWN: ClassVar = frozenset({"trends"})
+    # A path is of the newest run: of its difference from the base, else of the run itself.
+    INLINE: ClassVar = ("difference", "newest")
+    GATED: ClassVar = {"difference": "", "newest": "", "base": ""}
 
     version: Literal[1]  # of the document; it changes when the meaning of a key does
     key: Sequence[str]  # the columns that name a prompt, by which runs are matched
@@ -120,6 +122,21 @@ class Runs:
     config: str | None = None  # the file of options that was read; absent if none was
     # by the name of an earlier run; None for one without a trend column
     trends: Mapping[str, Trend | None] = field(default_factory=dict)
+
+    @property
+    def difference(self) -> Difference:
+        """The newest run less the base."""
+        return self.differences[-1]
+
+    @property
+    def newest(self) -> Run:
+        """The newest run."""
+        return self.runs[-1]
+
+    @property
+    def base(self) -> Run:
+        """The run that the others are compared with."""
+        return self.runs[0]
 
 
 def compared(named: Mapping[str, Inspection], draws: Sequence[int] = ()) -> Runs:
@@ -219,19 +236,3 @@ def said(base: str, differences: Sequence[Difference]) -> str:
     """What the differences show, as a sentence to paste."""
     parts = [in_a_sentence(one.name, base, one.prompts, one.change, one.p_holm) for one in differences]
     return f"{'; '.join(parts)}."
-
-
-def gates(runs: Runs) -> dict[str, float | None]:
-    """The quantities that --fail-on may name: those of the newest run, and its difference from the base."""
-    base, *_, newest = runs.runs
-    facts = SimpleNamespace(newest=newest, base=base, last=runs.differences[-1])
-    found = measured(facts, GATES)
-    for one in newest.passes:
-        found[f"pass_at_{one.k}"] = None if one.pass_at is None else one.pass_at.mean
-        found[f"pass_all_{one.k}"] = None if one.pass_all is None else one.pass_all.mean
-    return found
-
-
-def gate_names(draws: Sequence[int]) -> list[str]:
-    """Their names."""
-    return [*GATES, *(f"pass_{which}_{k}" for which in ("at", "all") for k in draws)]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import Input
@@ -22,10 +23,21 @@ from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.values.cells import Field
 
 
+@dataclass(frozen=True)
+class VerifyDocument:
+    """The result of `verify`."""
+
+    file: str  # the output that was checked, as it was given
+    against: str  # the input that it was made from, as it was given
+    columns: Sequence[str]  # the added or replaced columns, which were left out of the comparison
+    # whether the rest has the same bytes, or the same values after it is decoded
+    compared_by: Literal["bytes", "values"]
+
+
 class Verified(NamedTuple):
     """Equal by bytes or by values, without these columns."""
 
-    by: str  # what was compared: `bytes` or `values`
+    by: Literal["bytes", "values"]  # what was compared: `bytes` or `values`
     # the columns that were left out of the comparison: those named, else those only the output has
     added: tuple[str, ...]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -160,6 +162,48 @@ def test_what_commands_print_is_valid(documents: dict[str, Any]) -> None:
     for line, document in documents.items():
         assert document is not None, line
         assert errors(schema_of(line), document) == [], line
+
+
+def condition(document: dict[str, Any], before: str = "", without: Collection[str] = ()) -> str:
+    """That each number of a document is what it is, and each list as long as it is."""
+    return " and ".join(f"`{path}` {said}" for path, said in equalities(document, before) if path not in without)
+
+
+def equalities(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from equalities(inner, f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        yield path, f"== {len(value)}"
+    elif isinstance(value, (int, float)):
+        yield path, f"== {value!r}"
+
+
+@pytest.mark.parametrize("line", [line for line in (*SHOWN, *MORE) if "fail_on" in COMMANDS[line.split()[0]].options])
+def test_every_number_of_every_document_can_be_gated(line: str, documents: dict[str, Any], folder: Path) -> None:
+    """A run is stopped by the condition that each number is what it was in an earlier run, and writes nothing."""
+    document = documents[line]
+    kind = schema_of(line)
+    if kind == "inspect-runs":
+        base, newest = document["runs"][0], document["runs"][-1]
+        of_both = newest | document["differences"][-1] | document
+        wanted = [condition(of_both), condition(base, "base"), condition(newest, "newest")]
+    elif kind == "compute-parts":
+        part = document["parts"][0]
+        warnings = [*part["warnings"], *document["warnings"]]
+        wanted = [condition(part | {"warnings": warnings}), f"parts == {len(document['parts'])}"]
+    else:
+        late = {"seconds"}
+        if "--fail-on" in line:
+            late.add("outputs")  # none was written
+        if "re-encoded" in str(document.get("warnings")):
+            late.add("warnings")  # which writing adds
+        wanted = [condition(document, without=late)]
+    line = re.sub(" --fail-on '[^']+'", "", line).replace("-o out", "-o new").replace("-o folder/", "-o new/")
+    for each in wanted:
+        done = adv(f"{line} -q", "--fail-on", each, cwd=folder)
+        assert done.status == 3, done.err
+        assert not [*folder.glob("new*")]
 
 
 def test_a_document_with_a_key_less_or_more_is_not_valid(documents: dict[str, Any]) -> None:

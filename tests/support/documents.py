@@ -10,6 +10,7 @@ A page marks what is generated:
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import os
 import re
@@ -20,7 +21,7 @@ import tempfile
 import textwrap
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -33,7 +34,6 @@ from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import presets as known_presets
 from grpo_cli.formats.registry import FORMATS
-from grpo_cli.guests.audit import groupings
 from grpo_cli.guests.browse.keys import KEYS
 from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES
@@ -44,16 +44,14 @@ from grpo_cli.render.presets import as_dict as preset_facts
 from grpo_cli.render.schemas import reward_of
 from grpo_cli.render.targets import FORMS
 from grpo_cli.render.targets import title as target_title
-from grpo_cli.runs import add, export
 from grpo_cli.schemas.table import LAYOUTS, REFUSED
 from grpo_cli.schemas.table import schemas as known_schemas
-from grpo_cli.stats import inspection
-from grpo_cli.stats.facts import GATES
+from grpo_cli.stats.gates import Numbers
 from grpo_cli.targets.table import WHEN, Reads, Target
 from grpo_cli.targets.table import targets as known_targets
 from tests.support.command import Done, adv
 from tests.support.jobs import samples_in
-from tests.support.json_schemas import DOCUMENTS
+from tests.support.json_schemas import DOCUMENTS, sentences
 from tests.support.readings import OUTCOMES, readings
 from tests.unit.test_rooms import PACKAGE, RULES
 
@@ -364,6 +362,45 @@ def documents() -> str:
     return table("command | its schemas", rows)
 
 
+# The documents that a gate is about, by what asks for them; with --plan-by it is about each part, which is like a whole run.
+GATED = {
+    {"inspect-runs": "inspect against runs", "inspect-rescored": "inspect of two rewards"}.get(name, name): kind
+    for command, kinds in DOCUMENTS.items() if "fail_on" in COMMANDS[command].options
+    for name, kind in kinds.items() if name != "compute-parts"
+}  # fmt: skip
+
+
+def gates() -> str:
+    """A section for each command with --fail-on: the paths of its document, with what is there."""
+    return sections({title: table("path | what it is | asked for by", _gates(kind)) for title, kind in GATED.items()})
+
+
+def _gates(kind: Any) -> Iterator[list[str]]:
+    shown = set[str]()
+    for place in Numbers(kind).places:
+        path = "plan.PART.FIELD" if place.path.startswith("plan.") else place.path
+        if not place.is_number or path in shown:
+            continue
+        shown.add(path)
+        name = next(step.attribute for step in reversed(place.steps) if step.attribute)
+        said = sentences(place.owner).get(name.removesuffix("_")) or inspect.getdoc(getattr(place.owner, name)) or ""
+        if path != place.path:
+            said = "a number of the plan: its fields are those of `--set`"
+        yield [code(path), plain(f"how many: {said}" if place.meaning == "list" else said), code(place.flag)]
+
+
+def short_names() -> str:
+    """The aliases, with the commands that have them."""
+    names: dict[str, dict[str, None]] = {}
+    inside: dict[str, dict[str, None]] = {}
+    for title, kind in GATED.items():
+        for alias, path in Numbers(kind).aliases.items():
+            names.setdefault(path, {})[alias] = None
+            inside.setdefault(path, {})[title] = None
+    rows = ([code(path), ", ".join(map(code, names[path])), ", ".join(inside[path])] for path in names)
+    return table("path | short | in", rows)
+
+
 def browse_keys() -> str:
     return table("key | what it does", ([code(key.shown), plain(key.help)] for key in KEYS))
 
@@ -372,7 +409,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "commands": commands, "options": options, "arguments": arguments, "exits": exits, "plan fields": plan_fields, "group weights": group_weights,
     "methods": methods, "method details": method_details, "presets": presets, "schemas": schemas, "layouts": layouts, "targets": targets,
     "readings": reading_outcomes, "audit verdicts": audit_verdicts,
-    "formats": formats, "gates": lambda: names(GATES), "inspect gates": lambda: names(inspection.GATES), "audit gates": lambda: names(groupings.GATES), "export gates": lambda: names(export.GATES), "add gates": lambda: names(add.GATES),
+    "formats": formats, "gates": gates, "short names": short_names,
     "part options": lambda: names(EVERY[name].flag for name in OF_PART),
     "formula functions": lambda: names(expression.FUNCTIONS), "formula names": formula_names,
     "export kinds": export_kinds, "documents": documents, "rooms": rooms, "browse keys": browse_keys,

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache
 from inspect import getsource
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -21,15 +20,16 @@ from grpo_cli.runs.add import Added
 from grpo_cli.runs.compute_files import Facts, FactsOfParts
 from grpo_cli.runs.export import Exported
 from grpo_cli.stats.compare import Compared
-from grpo_cli.stats.document import members
+from grpo_cli.stats.document import Member, members
 from grpo_cli.stats.inspection import Inspected
 from grpo_cli.stats.rescored import Rescored
 from grpo_cli.stats.runs import Runs
+from grpo_cli.write.verify import VerifyDocument
 
 Scalar = str | int | float | bool | None
 
 
-# The listings, whose documents are made from the rows of tables, and what `verify` prints.
+# The listings, whose documents are made from the rows of tables.
 
 
 class Need(TypedDict):
@@ -137,16 +137,6 @@ class Schema(
     source: str  # the repository, the commit and the file where the layout was read
 
 
-class VerifyDocument(TypedDict):
-    """The result of `verify`."""
-
-    file: str  # the output that was checked, as it was given
-    against: str  # the input that it was made from, as it was given
-    columns: list[str]  # the added or replaced columns, which were left out of the comparison
-    # whether the rest has the same bytes, or the same values after it is decoded
-    compared_by: Literal["bytes", "values"]
-
-
 # The documents of each command with --json, each by the name of its schema.
 DOCUMENTS: Mapping[str, Mapping[str, Any]] = {
     "compute": {"compute": Facts, "compute-parts": FactsOfParts},
@@ -207,6 +197,11 @@ def _schema(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
     return {"$ref": f"#/$defs/{kind.__name__}"}
 
 
+def _hint(one: Member) -> Any:
+    """The type of the value of a key."""
+    return get_type_hints(one.owner)[one.field.name]
+
+
 def _any_of(schemas: list[dict[str, Any]]) -> dict[str, Any]:
     plain = [one["type"] for one in schemas if [*one] == ["type"]]
     others = [one for one in schemas if [*one] != ["type"]]
@@ -231,8 +226,8 @@ def _object(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
         keys |= {one.name: hints[one.name] for one in fields(kind)}
     elif is_dataclass(kind):
         shown = members(kind)
-        optional = {name for name, one in shown.items() if one.default is not MISSING}
-        keys = {name: _without(type(one.default), hints[one.name]) for name, one in shown.items()}
+        optional = {name for name, one in shown.items() if one.field.default is not MISSING}
+        keys = {name: _without(type(one.field.default), _hint(one)) for name, one in shown.items()}
     else:
         raise TypeError(f"no schema for {kind}")
     said = sentences(kind)
@@ -251,10 +246,12 @@ def _object(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
 FIELD = re.compile(r'^ +((?:# .*\n +)*)"?([a-z][\w ]*?)_?"?: .*?(?:  # (.*))?$', re.MULTILINE)
 
 
-@cache
 def sentences(kind: Any) -> dict[str, str]:
     """What the comments of a class say of each of its fields, and of those of its bases."""
     found = {"op": "what the step does", "package": "that provides the method"}  # which are no fields
+    types = get_type_hints(kind)
+    for name in {*getattr(kind, "INLINE", ())} & {*types}:
+        found |= sentences(types[name])
     for base in reversed(kind.__mro__):
         with suppress(TypeError):  # object and dict have no source
             for above, name, behind in reversed(FIELD.findall(getsource(base))):  # the fields stand before the methods

@@ -6,8 +6,8 @@ That includes what the rows leave open: formulas that fit as well, what would te
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 import polars as pl
@@ -24,6 +24,7 @@ from grpo_cli.guests.audit.trial import FAR, Evidence, Fit, Intervals, Judged, L
 from grpo_cli.read.columns import Columns
 from grpo_cli.read.group_keys import encode
 from grpo_cli.read.narrow import Narrow
+from grpo_cli.stats.document import asked_by
 from grpo_cli.stats.facts import Number, plain
 
 VERSION: Final = 1
@@ -107,6 +108,8 @@ class Claim(Differences):
 class Audited:
     """Which formula made the advantages of some rows."""
 
+    GATED: ClassVar = {"judged": ""}
+
     version: Literal[1]  # of the form of this document
     inputs: Sequence[str]  # the files
     column: str  # of the advantages
@@ -117,10 +120,15 @@ class Audited:
     ties: Sequence[Tie]  # formulas that fit as well
     headline: str | None  # what explains the whole log, if no formula does
     causes: Sequence[Cause]  # why some groups differ
-    claim: Claim | None  # how the formula that was named fits, if one was
+    claim: Claim | None = field(metadata=asked_by("--preset NAME"))  # how the formula that was named fits, if one was
     not_tried: Mapping[str, Sequence[str]]  # presets that need a column, by its role
     warnings: Sequence[str]  # about the input, each a sentence
     config: str | None = None  # the file of options that was read
+
+    @property
+    def judged(self) -> Differences:
+        """How far the claim is from what was logged, or the best formula if nothing was claimed."""
+        return self.claim or self.match
 
 
 @dataclass(frozen=True)

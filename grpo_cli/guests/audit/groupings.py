@@ -30,7 +30,6 @@ AUDITED = tuple(one for one in CHECKS if one not in {unequal_siblings, rows_coun
 PARTS = (2, 4, 8)  # if all keys have one size: how many groups each may merge
 ODD = 0.01  # share of the rows: if fewer differ, the key is right
 DISORDER = 0.1  # of a key with two blocks, nearly always; rounding to 16 bits or two decimals makes less
-GATES = ("mismatched_rows", "mismatched_groups", "max_difference", "rows", "groups", "ties")
 
 
 def audit(
@@ -55,13 +54,6 @@ def audit(
         best = audited.best(_ways_to_cut(best), best)
     phase("looking for causes")
     return facts_of(best, audited.column, said)
-
-
-def gates(facts: Audited) -> dict[str, float | None]:
-    """The quantities that --fail-on may name: those of the claim, or of the best formula if nothing was claimed."""
-    judged = facts.claim or facts.match
-    found = judged.mismatched_rows, judged.mismatched_groups, judged.max_difference, facts.rows, facts.groups
-    return dict(zip(GATES, (*found, sum(len(tie.names) for tie in facts.ties)), strict=True))
 
 
 # --- ways to group -----------------------------------------------------------------------------------------

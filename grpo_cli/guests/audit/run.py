@@ -14,9 +14,8 @@ import polars as pl
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.guests.audit.candidates import Said
 from grpo_cli.guests.audit.facts import Audited
-from grpo_cli.guests.audit.groupings import GATES, audit, gates
+from grpo_cli.guests.audit.groupings import audit
 from grpo_cli.guests.audit.trial import FLOAT32_ERROR
-from grpo_cli.options.conditions import Filter
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import claim_of, refuse_without_effect, shape_of, weights_of
 from grpo_cli.read.columns import Columns, read_columns
@@ -26,7 +25,8 @@ from grpo_cli.read.layout import layout
 from grpo_cli.read.request import choose
 from grpo_cli.read.tables import Binding, OverTables, Table, column_names
 from grpo_cli.read.updates import updated, updates_of
-from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made
+from grpo_cli.runs.asked import OnFiles, binding_of, made
+from grpo_cli.runs.gate import Gate
 from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.schemas.table import LISTED
 from grpo_cli.values.cells import Excerpt, Field, Kind, as_number, number_series, where
@@ -43,7 +43,7 @@ class Job(OnFiles):
     column: str | None = None  # that has the logged advantages; None: found by name
     # what the user says about the formula: weights, shaping and a claimed plan
     said: Said = field(default_factory=Said)
-    gate: Filter | None = None  # the condition of --fail-on, checked when the facts are known
+    gate: Gate | None = None  # the condition of --fail-on, checked when the facts are known
 
     @classmethod
     def of(cls, given: Given, **more: Any) -> Job:
@@ -51,7 +51,7 @@ class Job(OnFiles):
         return made(
             cls,
             given,
-            gate=condition_of(given, "fail_on", GATES),
+            gate=Gate.of(given, Audited),
             binding=binding_of(given),
             said=said_of(given),
             **more,
@@ -91,7 +91,7 @@ def audited(
         note = f"left out {rest:,} rows of groups that have not been trained on, or not whole"
         facts = replace(facts, notes=[*facts.notes, note])
     if job.gate is not None:
-        job.gate.check(gates, facts)
+        job.gate.check(facts)
     return facts
 
 

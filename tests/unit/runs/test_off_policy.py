@@ -167,7 +167,7 @@ REFUSED = """\
 1 | inspect a.jsonl --token-logprobs new --old-token-logprobs absent | no column 'absent'
 1 | inspect a.jsonl --token-logprobs new --old-token-logprobs step | step is 0, expected a list of numbers
 2 | inspect a.jsonl --token-logprobs new --old-token-logprobs old --format md | the table of groups has no log-probs; add --by COL
-2 | inspect a.jsonl --token-logprobs new --old-token-logprobs old --fail-on 'entropy > 0' | no quantity named 'entropy'
+2 | inspect a.jsonl --token-logprobs new --old-token-logprobs old --fail-on 'entropy > 0' | entropy: this run has no off_policy.all.entropy; add --token-entropy COL
 2 | export a.jsonl --to weights -o - --ratio-cap 2 | add --token-logprobs and --old-token-logprobs
 2 | export a.jsonl --to weights -o - --token-logprobs new --old-token-logprobs old | add --ratio-cap
 2 | export a.jsonl --to weights -o - --token-logprobs new --old-token-logprobs old --ratio-cap 0 | --ratio-cap cannot be 0

@@ -14,7 +14,8 @@ import pytest
 
 from grpo_cli.read.prompt_check import SeveralPrompts
 from grpo_cli.stats.correlations import correlation
-from grpo_cli.stats.facts import GATES, measured
+from grpo_cli.stats.facts import Summary
+from grpo_cli.stats.gates import Numbers
 from grpo_cli.stats.verdicts import percent, verdicts
 from tests.support.command import adv, ran
 
@@ -115,10 +116,9 @@ def test_the_quantities_of_a_gate_are_those_of_the_summary() -> None:
         "advantage": {"mean": 0.5, "std": 0.25, "min": 0.0, "max": 1.0, "null": 2, "nan": 1, "zero": 4},
         "dropped_rows": 1, "skipped_rows": 3, "zero_share": 0.5
     }""")
-    found = measured(summary, GATES)
-    names = "skipped_rows zero_share null_advantages nan_advantages dropped_rows zero_variance_groups all_best group_size_max"
-    assert " ".join(f"{found[name]:g}" for name in names.split()) == "3 0.5 2 1 1 2 1 3"
-    assert found["advantage_std"] == 0.25
+    numbers = Numbers(Summary)
+    names = "skipped_rows zero_share null_advantages nan_advantages advantage_std zero_variance_groups all_best group_size_max"
+    assert [numbers.value(summary, name) for name in names.split()] == [3, 0.5, 2, 1, 0.25, 2, 1, 3]
 
 
 @pytest.mark.parametrize(
