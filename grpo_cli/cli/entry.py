@@ -10,7 +10,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
-from io import RawIOBase
+from io import RawIOBase, TextIOWrapper
 from itertools import pairwise
 from threading import Timer
 from typing import Any, Final, NoReturn
@@ -69,13 +69,16 @@ def main() -> NoReturn:
 
 
 def _buffer_output() -> None:
-    """Give standard output the buffer that PYTHONUNBUFFERED, which many containers set, takes away.
+    """Give standard output the buffer that PYTHONUNBUFFERED, which many containers set, takes away; and let any text be printed.
 
-    Without one, a write that ends halfway (on a full disk, or where the reader leaves) is no error, and the rest would be lost in silence.
+    Without a buffer, a write that ends halfway (on a full disk, or where the reader leaves) is no error, and the rest would be lost in silence.
     """
     plain = sys.stdout
     if plain is not None and isinstance(getattr(plain, "buffer", None), RawIOBase):
         sys.stdout = open(1, "w", encoding=plain.encoding, errors=plain.errors, closefd=False)  # noqa: SIM115 - to the end
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors in {"strict", "surrogateescape"}:
+        # With PYTHONIOENCODING=ascii a name may have letters that cannot be printed: an escape, as on standard error.
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _run(words: Sequence[str]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from grpo_cli.cli.engine import workers
-from grpo_cli.cli.output import progress, screen, show
+from grpo_cli.cli.output import emit, progress, screen, show
 from grpo_cli.errors import UsageError, Way
 from grpo_cli.options.commands import COMMANDS, command_line
 from grpo_cli.options.given import Given
@@ -70,7 +70,7 @@ def _shown(given: Given) -> None:
         from grpo_cli.render import inspect as view
 
         frame = view.table(found, show=key, by=given.by, sort=given.sort, top=given.top)
-        sys.stdout.write(view.WRITERS[kind](frame))
+        emit(view.table_text(frame, kind, escaped=sys.stdout.isatty()))
     elif given.json:
         group = None if key is None else show_group(found, key)
         show(given, replace(found.facts, show=group), "grpo_cli.render.inspect:render")
@@ -123,9 +123,9 @@ def _against(given: Given) -> None:
     kind = given.format
     if kind is not None:
         from grpo_cli.render import runs as view
-        from grpo_cli.render.inspect import WRITERS
+        from grpo_cli.render.inspect import table_text
 
-        sys.stdout.write(WRITERS[kind](view.table(table)))
+        emit(table_text(view.table(table), kind, escaped=sys.stdout.isatty()))
     else:
         show(given, table, "grpo_cli.render.runs:render")
     if gate is not None:
@@ -148,7 +148,7 @@ def _rescored(given: Given) -> None:
     if "format" in given:
         from grpo_cli.render.rescored import markdown
 
-        print(markdown(said), end="")
+        emit(markdown(said))
     else:
         show(given, said, "grpo_cli.render.rescored:render")
     if gate is not None:

@@ -42,6 +42,15 @@ def show(given: Given, facts: Facts, view: str, *, aside: bool = False, **more: 
         named(view)(facts, screen(given, stream), **more)
 
 
+def emit(text: str) -> None:
+    """Print a table for another program: in UTF-8 whatever PYTHONIOENCODING says, but on a terminal as that shows it."""
+    if sys.stdout.isatty():
+        sys.stdout.write(text)
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode())
+
+
 def run(command: Command, given: Given) -> None:
     """Run the job of a command and show what it found; where nothing was to be written, also if a gate refuses it."""
     from grpo_cli.cli.engine import workers

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import polars as pl
 from rich.console import Console
 
 from grpo_cli.engine.plan_parts import weighted_sum
-from grpo_cli.errors import UnknownName
+from grpo_cli.errors import UnknownName, printable
 from grpo_cli.read.texts import has_turns
 from grpo_cli.render.distribution import distribution_lines
 from grpo_cli.render.text import (
@@ -524,9 +524,16 @@ def _table_of_groups(inspection: Inspection, sort: str | None, top: int | None) 
     return frame if top is None else frame.head(min(top, len(frame)))
 
 
-def _markdown(frame: pl.DataFrame) -> str:
-    numbers = frame.select(pl.selectors.numeric()).columns
-    return markdown_table(frame.columns, frame.iter_rows(), numbers)
+def table_text(frame: pl.DataFrame, kind: str, *, escaped: bool) -> str:
+    """A table as `csv` or `md`; `escaped`: without what a terminal would obey. Markdown never has it, and no HTML either."""
+    if kind == "md":
+        numbers = frame.select(pl.selectors.numeric()).columns
+        return markdown_table(frame.columns, frame.iter_rows(), numbers)
+    if escaped:
+        frame = pl.DataFrame([_escaped(column) if column.dtype == pl.String else column for column in frame])
+        frame.columns = [printable(name) for name in frame.columns]
+    return frame.write_csv()
 
 
-WRITERS: Final[Mapping[str, Callable[[pl.DataFrame], str]]] = {"md": _markdown, "csv": lambda frame: frame.write_csv()}
+def _escaped(texts: pl.Series) -> pl.Series:
+    return pl.Series(texts.name, [text and printable(text) for text in texts], dtype=pl.String)

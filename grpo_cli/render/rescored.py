@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from html import escape
 
 from rich.console import Console
 
@@ -39,9 +40,9 @@ def render(facts: Rescored, console: Console) -> None:
 
 def markdown(facts: Rescored) -> str:
     """The same as Markdown: a list, and a table for each part."""
-    lines = [f"* **{label}**: {'; '.join(parts)}\n" for label, parts in _sections(facts)]
+    lines = [f"* **{label}**: {escape('; '.join(parts), quote=False)}\n" for label, parts in _sections(facts)]
     tables = [f"\n{markdown_table(heads, rows)}" for heads, rows in _tables(facts, None)]
-    return "".join([*lines, *tables, f"\n{facts.verdict}\n"])
+    return "".join([*lines, *tables, f"\n{escape(clean(facts.verdict), quote=False)}\n"])
 
 
 def _sections(facts: Rescored) -> Sections:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from html import escape
 from typing import Any
 
 from rich.cells import cell_len
@@ -214,7 +215,8 @@ class Sheet:
         """
         text = printable(line)
         if self.console.options.ascii_only:
-            text = text.translate(ASCII_BLOCKS).encode("ascii", "replace").decode()
+            known = self.console.encoding
+            text = text.translate(ASCII_BLOCKS).encode(known, "backslashreplace").decode(known)
         if cell_len(text) <= width:
             return [text]
         start = len(text) - len(text.lstrip())
@@ -259,7 +261,7 @@ def column_of_texts(texts: Sequence[str | None], beside: Sequence[Column], width
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Collection[str] = ()) -> str:
-    """A Markdown table; the columns of numbers are right-aligned."""
+    """A Markdown table, in which texts of the data are no HTML; the columns of numbers are right-aligned."""
     rules = ["--:" if head in numbers else "---" for head in heads]
     lines = []
     for cells in (heads, rules, *rows):
@@ -273,7 +275,7 @@ def _markdown_cell(value: Any) -> str:
         return ""
     if isinstance(value, float):
         return number(value, digits=MARKDOWN_DIGITS)
-    return clean(str(value)).replace("|", "\\|")
+    return escape(clean(str(value)), quote=False).replace("|", "\\|")
 
 
 def text_outcomes(outcomes: Mapping[str, float | None]) -> list[str]:

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import os
+import pty
+import subprocess
+import sys
+from contextlib import suppress
 from typing import Final
 
 import pytest
@@ -43,3 +50,52 @@ def test_nothing_that_a_terminal_would_obey_is_printed(command: str, kind: str) 
         assert all(line.isprintable() for line in text.split("\n")), text
     if done.status:
         assert done.err.count("\n") == 1, done.err
+
+
+TABLES: Final = ["", " --by cNAME", " --show #1 --text-column text", " --against old=FILE"]
+FORMULA: Final = "=HYPERLINK(1)"  # a cell that a spreadsheet computes
+
+
+def printed_on_a_terminal(*words: str) -> str:
+    ours, its = pty.openpty()
+    with subprocess.Popen([sys.executable, "-m", "grpo_cli", *words], stdout=its) as running:
+        os.close(its)
+        said = b""
+        with suppress(OSError):  # the end, on Linux
+            while part := os.read(ours, 10_000):
+                said += part
+        os.close(ours)
+    assert running.returncode == 0
+    return said.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("options", TABLES)
+def test_a_table_of_csv_is_escaped_on_a_terminal_and_has_every_text_as_it_is_elsewhere(options: str) -> None:
+    texts = {f"c{NAME}": HOSTILE, "text": f"{FORMULA}{HOSTILE}"}
+    rows = [{"prompt_id": f"{FORMULA}{HOSTILE}{at // 2}", "reward": at % 3, **texts} for at in range(8)]
+    file = str(write("f.jsonl", rows))
+    line = f"inspect FILE --format csv{options}"
+    words = [word.replace("FILE", file).replace("NAME", NAME) for word in line.split()]
+    shown = printed_on_a_terminal(*words)
+    assert all(each.isprintable() for each in shown.split("\n")), shown
+    piped = adv("", *words)
+    assert piped.status == 0
+    cells = [cell for row in csv.reader(io.StringIO(piped.out, newline="")) for cell in row]
+    escaped = [cell for row in csv.reader(io.StringIO(shown)) for cell in row]
+    assert len(cells) == len(escaped)
+    assert [cell for cell in cells if HOSTILE in cell or NAME in cell] or "--against" in options
+    assert not [cell for cell in escaped if "\x1b" in cell]
+
+
+@pytest.mark.parametrize("options", ["", " --by env", " --show #1 --text-column text", " --old-rewards-column other"])
+def test_a_table_of_markdown_has_no_html_of_the_data(options: str) -> None:
+    script = "<script>alert(1)</script>&amp;"
+    rows = [
+        {"prompt_id": f"{script}{at // 4}", "env": f"{script}{at // 8}", "reward": at % 3, "other": at % 2, "text": f"{script}{at}"}
+        for at in range(16)
+    ]  # fmt: skip
+    file = str(write("a<b>.jsonl", rows))
+    done = adv("", *f"inspect FILE --format md{options}".replace("FILE", file).split())
+    assert done.status == 0, done.err
+    assert "<" not in done.out
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;&amp;amp;" in done.out

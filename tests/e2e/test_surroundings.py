@@ -254,6 +254,42 @@ module.run = run
 
 # --- names and streams ---------------------------------------------------------------------------------------------
 
+NOT_ASCII = """
+inspect é.jsonl -g schlüssel | \\u043a\\u043b\\u044e\\u04470
+inspect é.jsonl -g schlüssel --by 部分 | \\u90e8\\u5206
+inspect é.jsonl -g schlüssel --show ключ1 --text-column text | \\u65e5\\u672c
+inspect é.jsonl -g schlüssel --format csv | ключ1,4,4
+inspect é.jsonl -g schlüssel --format md | | ключ1 | 4 | 4
+inspect é.jsonl -g schlüssel --against ö=é.jsonl | \\xf6
+inspect é.jsonl -g schlüssel --old-rewards-column andere --format md | é.jsonl
+inspect é.jsonl -g nö | no column 'n\\xf6'
+compute é.jsonl -g schlüssel -o ö.jsonl | written        \\xf6.jsonl
+compute é.jsonl -g schlüssel --explain | schl\\xfcssel
+compute é.jsonl -g schlüssel -o ö.jsonl --json | "\\u00f6.jsonl"
+compute é.jsonl -g schlüssel -o - | "部分": "β"
+select é.jsonl -g schlüssel --limit 1 -o ö.jsonl | \\xf6.jsonl
+export é.jsonl -g schlüssel --to sft --prompt schlüssel --response text -o ö.jsonl | \\xf6.jsonl
+compare é.jsonl -g schlüssel -m grpo -m rloo | \\xe9.jsonl
+audit é.jsonl -g schlüssel --column reward | \\xe9.jsonl
+report é.jsonl -g schlüssel -o ü.html | \\xfc.html
+verify é.jsonl --against é.jsonl | \\xe9.jsonl
+schemas é.jsonl | \\xe9.jsonl
+skill --install ö | \\xf6
+"""
+
+
+@pytest.mark.parametrize("line", NOT_ASCII.strip().splitlines())
+def test_names_that_the_encoding_of_standard_output_lacks_are_escaped_and_data_are_utf_8(line: str) -> None:
+    words, _, wanted = line.partition(" | ")
+    rows = [
+        {"schlüssel": f"ключ{at // 4}", "部分": "β", "reward": at % 3 / 2, "andere": at % 2, "text": f"日本{at}"}
+        for at in range(16)
+    ]
+    Path("é.jsonl").write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
+    done = adv(words, PYTHONIOENCODING="ascii")
+    assert wanted in f"{done.out}{done.err}"
+    assert done.status == (1 if "nö" in words else 0), done.err
+
 
 def test_binary_formats_are_not_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     write("a.parquet", ROWS)

@@ -61,8 +61,11 @@ def process(
 
 
 def adv(line: str = "", *words: str, cwd: Path | None = None, stdin: str = "", **env: str) -> Done:
-    """What `main` does with this line; an error that it does not expect fails the test."""
-    streams = {name: io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for name in ("stdout", "stderr")}
+    """What `main` does with this line; an error that it does not expect fails the test. PYTHONIOENCODING is that of the streams."""
+    streams = {
+        "stdout": io.TextIOWrapper(io.BytesIO(), env.get("PYTHONIOENCODING", "utf-8")),
+        "stderr": io.TextIOWrapper(io.BytesIO(), env.get("PYTHONIOENCODING", "utf-8"), "backslashreplace"),
+    }
     with pytest.MonkeyPatch.context() as patch, _as_it_was():
         for name, value in {**TERMINAL, **env}.items():
             patch.setenv(name, value)
@@ -109,7 +112,7 @@ def in_time(seconds: int) -> Iterator[None]:
 def _text(stream: io.TextIOWrapper) -> str:
     stream.flush()
     stream.seek(0)
-    return stream.read()
+    return str(stream.buffer.read(), "utf-8")
 
 
 @contextmanager
