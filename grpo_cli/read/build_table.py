@@ -15,7 +15,9 @@ import polars as pl
 from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.engine.plan import OTHERS, Plan
 from grpo_cli.errors import DataError, GrpoError
-from grpo_cli.read.checks import CHECKS, CHECKS_OF_FILES, CHECKS_OF_PARTS, Check, check, one_part_each, only_singletons
+from grpo_cli.read.checks.check import Check, check
+from grpo_cli.read.checks.merges import one_part_each
+from grpo_cli.read.checks.registry import CHECKS, CHECKS_OF_ALL_PARTS, CHECKS_OF_INPUT, CHECKS_OF_PART
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.group_keys import Coded, encode
 from grpo_cli.read.groups import Groups, group, with_rollouts
@@ -75,29 +77,31 @@ def read_parts(
 ) -> tuple[list[Narrow], tuple[str, ...]]:
     """The same for each part of the rows, as if there were no others; and the warnings that concern no single part.
 
-    Groups of one row are refused only if every part has nothing else: one part may have a single prompt with one row.
+    Some checks stop the run only if every part fails them: one part may have a single prompt with one row.
     """
     whole, values, codes = _columns_of_all(tables, parts, warn=warn, over=over)
-    of_files = check(group(whole, Rule()), CHECKS_OF_FILES)
+    of_input = check(group(whole, Rule()), CHECKS_OF_INPUT)
     narrows = []
-    refused = []
+    errors: dict[Check, list[DataError]] = {one: [] for one in CHECKS_OF_ALL_PARTS}
     for at, value in enumerate(values):  # the columns of a part are copied only when it is its turn
         columns = _part(whole, value, np.flatnonzero(codes == at), parts.name(value))
         try:
-            groups, narrow = _grouped(columns, CHECKS_OF_PARTS)
+            groups, narrow = _grouped(columns, CHECKS_OF_PART)
         except GrpoError as error:
             error.inside(f"{parts.column} = {value}")
             raise
         narrows.append(narrow)
-        try:
-            only_singletons(groups)
-        except DataError as error:
-            refused.append(error)
-    if len(refused) == len(narrows):
-        raise refused[0]
+        for one, of_parts in errors.items():
+            try:
+                check(groups, [one])
+            except DataError as error:
+                of_parts.append(error)
+    for of_parts in errors.values():
+        if len(of_parts) == len(narrows):
+            raise of_parts[0]
     rule = whole.request.rule._replace(logged_column="")
     one_part_each(group(whole, rule))
-    return narrows, (*of_files, *_without_rows(parts, values))
+    return narrows, (*of_input, *_without_rows(parts, values))
 
 
 def _columns_of_all(

@@ -1,6 +1,6 @@
 """Keys as numbers: the codes of groups, cutting them into blocks, and refusing missing keys.
 
-`request` decides which column is the key, `groups.group` within what it is unique, `checks.silent_merge` what must not be merged.
+`request` decides which column is the key, `groups.group` within what it is unique, `checks.merges.silent_merge` what must not be merged.
 """
 
 from __future__ import annotations

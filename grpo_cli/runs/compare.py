@@ -15,7 +15,7 @@ from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import counting, own_options, plan_of
 from grpo_cli.options.table import OF_PART, OPTIONS, OUTPUT
 from grpo_cli.read.build_table import read
-from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
+from grpo_cli.read.checks.scored import refuse_singletons, refuse_unscorable
 from grpo_cli.read.groups import counted
 from grpo_cli.read.layout import layout
 from grpo_cli.read.request import columns_of_roles, unread_columns

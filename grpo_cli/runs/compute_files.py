@@ -20,7 +20,7 @@ from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import Origin, origin, parts_of, plan_of
 from grpo_cli.read import build_table
 from grpo_cli.read.build_table import PlanBy
-from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
+from grpo_cli.read.checks.scored import refuse_singletons, refuse_unscorable
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.request import unread_columns

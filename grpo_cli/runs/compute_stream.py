@@ -26,7 +26,7 @@ from grpo_cli.files.kept import note_standard_input
 from grpo_cli.formats import registry
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.read import build_table
-from grpo_cli.read.checks import CHECKS_OF_STREAM
+from grpo_cli.read.checks.registry import CHECKS_OF_STREAM
 from grpo_cli.read.layout import layout
 from grpo_cli.read.tables import FileTable
 from grpo_cli.runs.compute_files import Facts, Job, scored_unless_refused

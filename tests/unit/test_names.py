@@ -34,7 +34,7 @@ KNOWN = {
     },
     "choosing/exports.py": {"select(std)"},
     "choosing/groups.py": {"select([name for name in FACTS if name in groups.columns])"},
-    "read/checks.py": {"agg(lost)"},
+    "read/checks/rollouts.py": {"agg(lost)"},
     "read/narrow.py": {"col(pl.String)"},
     "read/pairs.py": {"drop(FILE)", "select(columns)"},
     "render/inspect.py": {"sort(sort)", "select(names)", "select(*NUMBERS)"},

@@ -18,15 +18,15 @@ from grpo_cli.guests.audit.candidates import Said
 from grpo_cli.guests.audit.facts import Audited, Result, facts_of
 from grpo_cli.guests.audit.search import search
 from grpo_cli.guests.audit.trial import FAR
-from grpo_cli.read.checks import CHECKS, check, lone_rollouts, rows_counted, unequal_siblings
+from grpo_cli.read.checks.check import check
+from grpo_cli.read.checks.registry import CHECKS
 from grpo_cli.read.columns import Columns
 from grpo_cli.read.groups import counted, group, with_rollouts
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import Rule
 from grpo_cli.read.tables import Binding
 
-# Without the checks of how the rows of a rollout count: an audit finds that out.
-AUDITED = tuple(one for one in CHECKS if one not in {unequal_siblings, rows_counted, lone_rollouts})
+AUDITED = tuple(one for one in CHECKS if not one.judges_counting)  # an audit finds out how the rows of a rollout count
 PARTS = (2, 4, 8)  # if all keys have one size: how many groups each may merge
 ODD = 0.01  # share of the rows: if fewer differ, the key is right
 DISORDER = 0.1  # of a key with two blocks, nearly always; rounding to 16 bits or two decimals makes less

@@ -1,0 +1,173 @@
+"""Checks of groups and batches that may merge several: keys in several steps or files, several prompts, several draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grpo_cli.errors import DataError
+from grpo_cli.read.checks.check import Check
+from grpo_cli.read.columns import Columns
+from grpo_cli.read.group_keys import SHOWN, spanning, usual, within
+from grpo_cli.read.groups import Groups, is_one_dataset
+from grpo_cli.read.known_names import DRAW_LIKE, OWN_STEP, TIME
+from grpo_cli.read.prompt_check import mixed_error
+from grpo_cli.read.repeated_draws import (
+    Draws,
+    Suspicion,
+    by_baselines,
+    is_several_rows_a_rollout,
+    numberings,
+    size_by_samples,
+)
+from grpo_cli.values.paths import as_value
+
+
+@Check
+def silent_merge(groups: Groups) -> None:
+    """Refuse a key that occurs in several steps or files, which may be several prompts, unless a flag decides."""
+    columns = groups.columns
+    rule = groups.rule
+    by_key = groups.by_key
+    if rule.within is not None or not rule.key:
+        return
+    several = "since one has several prompts"
+    for name in comparable_steps(columns):
+        if name not in rule.key and (rows := spanning(by_key, columns.values[name])):
+            separate = f"--group {as_value(*rule.key, name)}"
+            cures = f"{separate} if ids restart; --group-within input if {name} does not separate groups"
+            if groups.prompts_of(by_key) is not None:
+                cures = f"{separate}: ids restart, {several}"
+            raise _merge_error(columns, f"values of {name!r}", rows, cures)
+    several_files = len(columns.tables) > 1 and not is_one_dataset(columns.tables)
+    if several_files and (rows := spanning(by_key, columns.file)):
+        cures = (
+            "--group-within file if ids restart in each; --group-within input if they are shards of one sampling round"
+        )
+        if groups.prompts_of(by_key) is not None:
+            cures = f"--group-within file: ids restart in each, {several}"
+        raise _merge_error(columns, "files", rows, cures)
+
+
+def _merge_error(columns: Columns, what: str, rows: Sequence[int], cures: str) -> DataError:
+    """The error for keys that occur in several files, steps or batches; `rows` has a row of each key."""
+    shown = ", ".join(columns.label(row) for row in rows[:SHOWN])
+    more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+    keys, have = (f"{len(rows)} group keys", "have") if len(rows) > 1 else ("a group key", "has")
+    return DataError(f"{keys} ({shown}{more}) {have} rows in several {what}", cures)
+
+
+def comparable_steps(columns: Columns) -> list[str]:
+    """Step-like columns that separate training steps; a `step` that varies inside rollouts counts their own steps."""
+    request = columns.request
+    rollout = request.roles.get("rollout")
+    varying = []
+    for name in request.for_checks.steps:
+        varies = columns.values[name].n_unique() > 1
+        if varies and (name not in DRAW_LIKE or _separates_draws(columns, name)):
+            varying.append(name)
+    if rollout is not None and OWN_STEP in varying:
+        coded = columns.coded([*request.key, rollout])
+        if spanning(coded, columns.values[OWN_STEP]):
+            varying.remove(OWN_STEP)
+    return varying
+
+
+def _separates_draws(columns: Columns, name: str) -> bool:
+    """Whether cutting by this column leaves group sizes at least as uniform, and not single rows.
+
+    Otherwise the column numbers the rows of a draw, or says when each was written. A time may also be that of a part of
+    a draw: it counts only if the rows of a group are not consecutive.
+    """
+    coded = columns.coded([key for key in columns.request.key if key != name])
+    if name == TIME and coded.together:
+        return False
+    _, before = usual(coded)
+    size, after = usual(within(coded, [columns.values[name]]))
+    return size > 1 and after >= max(before, 1 / 2)
+
+
+@Check
+def several_prompts(groups: Groups) -> Sequence[str]:
+    """Groups with several prompts: an error if the key was not named, otherwise a warning."""
+    mixed = groups.mixed
+    if mixed is None:
+        return ()
+    columns = groups.columns
+    coded = groups.by_key if groups.cut_size else groups.coded
+    key = columns.request.key_words or "the block size"
+    label = columns.label(coded.first[mixed.code])
+    if not groups.rule.key_is_named:
+        raise mixed_error(mixed, key, groups.rule.key, label)
+    return (mixed.words(key, label),)
+
+
+@Check
+def several_draws(groups: Groups) -> Sequence[str]:
+    """Warn of groups that may be several draws of a prompt, by their sizes, their order or the logged advantages."""
+    columns = groups.columns
+    rule = groups.rule
+    request = columns.request
+    schema = request.schema
+    coded = groups.coded
+    by_key = rule.key and rule.size is None and not groups.cut_size
+    if not request.warn or groups.mixed is not None or not by_key:
+        return ()
+    if groups.rollouts is not None and groups.rollouts.size < columns.height:
+        return ()  # sizes and order of rows reveal nothing about draws
+    for name in request.for_checks.sources:
+        if (rows := spanning(coded, columns.values[name])) and _separates_draws(columns, name):
+            some = "a group has" if len(rows) == 1 else f"{len(rows):,} groups have"
+            key = ",".join((*request.key, name))
+            return [f"{some} rows of several values of {name}: --group {key} makes a group of each"]
+    draws = Draws(coded)
+    suspicion = None
+    # The logged advantages may reveal their baseline.
+    if schema is not None and schema.centred and len(request.binding.rewards) == 1:
+        logged = columns.logged_advantages(schema.advantage)
+        suspicion = None if logged is None else by_baselines(coded, columns.rewards()[0] - logged)
+    suspicion = suspicion or draws.suspicion()
+    if suspicion is None:
+        same = f"all {columns.height:,} rows are one group: is {request.key_words} the same everywhere?"
+        return [f"{same} --group names another key"] if draws.is_one_group else []
+    if not suspicion.is_proven:
+        for name, kind in numberings(columns).items():
+            numbers = columns.read(name)
+            if is_several_rows_a_rollout(coded, suspicion.size, numbers, kind):
+                return []
+            if kind == "sample" and (size := size_by_samples(coded, numbers)):
+                reason = f"{suspicion.reason}, and {name} restarts after {size}"
+                suspicion = Suspicion(reason, size, is_proven=True)
+    return [suspicion.words(request.key, draws.sizes, named=bool(request.binding.group))]
+
+
+@Check
+def unclear_batch(groups: Groups) -> None:
+    """Refuse a plan that needs a batch, if it is unclear which steps or files are normalised together."""
+    columns = groups.columns
+    if groups.rule.batch_by is None and columns.request.plan.uses_batch:
+        cure = "--batch-by {0} normalises each separately; --batch-by input takes all rows as one batch"
+        for name in comparable_steps(columns):
+            count = columns.values[name].n_unique()
+            raise DataError(f"the plan needs a batch, but the rows have {count} values of {name!r}", cure.format(name))
+        files = len(columns.tables) if columns.rows is None else columns.file.n_unique()
+        if files > 1:
+            raise DataError(f"the plan needs a batch, but there are {files} files", cure.format("file"))
+
+
+@Check
+def divided_groups(groups: Groups) -> None:
+    """Refuse a group with rows in several batches."""
+    by = groups.rule.batch_name
+    if not groups.request.plan.estimator.spans_batches and (rows := spanning(groups.coded, groups.batches.codes)):
+        cure = f"a group belongs to one batch: add {by} to --group; --batch-by input takes all rows as one batch"
+        raise _merge_error(groups.columns, f"batches of {by!r}", rows, cure)
+
+
+def one_part_each(groups: Groups) -> None:
+    """Refuse a group with several values of --plan-by: two plans would each see a part of it, or two keys are the same."""
+    columns = groups.columns
+    by = groups.request.by
+    if rows := spanning(groups.coded, columns.values[by]):
+        separate = f"--group {as_value(by, *groups.rule.key)} makes a group of each"
+        cures = f"{separate}; --plan-by takes a column that is the same in all rows of a group"
+        raise _merge_error(columns, f"values of {by!r}", rows, cures)

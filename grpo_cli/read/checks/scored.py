@@ -1,0 +1,51 @@
+"""Checks after the rows have been scored: rows without a reward, and groups with one scored row."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from grpo_cli.engine.plan import Plan
+from grpo_cli.errors import DataError
+from grpo_cli.read.narrow import Narrow
+
+
+def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
+    """Stop at the first row without a finite reward, if the plan says so."""
+    if plan.rewards.missing != "error":
+        return
+    missing = ~scorable
+    binding = narrow.request.binding
+    by_schema = narrow.left_out
+    if (none := narrow.without_reward) is not None:
+        by_schema |= none
+    if not binding.missing_is_error:
+        missing &= ~by_schema
+    elif binding.marks:  # --missing error stops for what the schema leaves out, and not for what a flag does
+        missing &= ~narrow.left_out
+    if not missing.any():
+        return
+    row = missing.arg_max() or 0
+    count = missing.sum()
+    shown = []
+    for k, name in enumerate(narrow.reward_names):
+        value = narrow.table[f"reward.{k}"][row]
+        shown.append(f"{name} is {'null or missing' if value is None else value}")
+    wrong = f"{', '.join(shown)}, expected a finite number"
+    if by_schema[row]:
+        wrong = f"a row without a reward, as {narrow.schema} marks it"
+    such = f" ({count} such rows)" if count > 1 else ""
+    raise DataError(
+        f"{narrow.place(row)}: {wrong}{such}",
+        "--missing exclude leaves such rows out; --missing zero gives them advantage 0; --missing as-zero counts them as reward 0",
+    )
+
+
+def refuse_singletons(plan: Plan, scored: pl.Series, narrow: Narrow) -> None:
+    """Stop at the first group with one scored row, if the plan says so."""
+    singletons = scored == 1
+    if plan.alone.result != "error" or not singletons.any():
+        return
+    row = singletons.arg_max() or 0
+    name = narrow.label(narrow.table["group"][row])
+    cure = "--singleton zero|raw|unit|nan|null|drop decides what it gets"
+    raise DataError(f"{narrow.place(row)}: the group {name} has a single scored row", cure)

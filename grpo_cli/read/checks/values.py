@@ -1,0 +1,148 @@
+"""Checks of the values that the plan computes with: rewards, and the other columns it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from grpo_cli.engine.extra_columns import ROLES
+from grpo_cli.engine.group_stats import group_means
+from grpo_cli.engine.moments import Vector
+from grpo_cli.errors import DataError
+from grpo_cli.read.checks.check import Check
+from grpo_cli.read.group_keys import repeats
+from grpo_cli.read.groups import Groups
+
+_LARGEST = 1e100  # reward: up to here sums of squares and cubes stay finite, even after weights and shaping
+_FOLLOWED = 4096  # groups that are looked at, at most: whether their logged advantages follow the rewards
+# Distance of logged advantages from a line in the reward, relative to the largest: float32 leaves less.
+_LINEAR = 1e-3
+
+
+@Check
+def huge_rewards(groups: Groups) -> None:
+    """Refuse rewards whose squares overflow: all advantages of their groups would be 0 or NaN."""
+    columns = groups.columns
+    for name, column in zip(columns.request.rewards, columns.rewards(), strict=True):
+        huge = column.is_finite() & ~column.is_between(-_LARGEST, _LARGEST)
+        if huge.any():
+            row = huge.arg_max() or 0
+            raise DataError(
+                f"{columns.place(row)}: {name} is {column[row]:g}, the largest reward is {_LARGEST:g}",
+                "its square would overflow; is it a marker for a missing reward?",
+            )
+
+
+@Check
+def unusable_values(groups: Groups) -> None:
+    """Refuse an extra column of the plan that has no usable value in some row that counts."""
+    columns = groups.columns
+    left_out = columns.left_out
+    from_lists = [field.name for field in columns.request.binding.made]
+    for role, name in columns.request.roles.items():
+        own = role == "rollout" and name in columns.request.layout.rollouts  # a row without an id is a rollout
+        if own or (role == "length" and name == "equal"):
+            continue
+        for what, wrong in _unusable(columns.values[name], role):
+            counted = wrong if left_out is None else wrong & ~left_out
+            if counted.any():
+                row = counted.arg_max() or 0
+                cure = f"it is read as {ROLES[role].meaning}"
+                if what == "null" and name in from_lists:
+                    why = "a list of log-probs or a number in it is missing, or no token counts"
+                    cure = f"{why}: --mask COL names a list of the tokens that count; --rows leaves such rows out"
+                raise DataError(f"{columns.place(row)}: {name} is {what}", cure)
+
+
+def _unusable(column: pl.Series, role: str) -> Iterator[tuple[str, pl.Series]]:
+    yield "null", column.is_null()
+    if column.dtype == pl.Float64:
+        yield "not finite", ~column.is_finite()
+        if role in {"length", "input_length", "turns"}:
+            yield "negative", column < 0
+    if column.dtype == pl.List(pl.Float64):
+        finite = pl.element().is_finite().fill_null(value=False)
+        yield "a list with null or NaN in it", column.list.eval(~finite).list.any()
+        yield "an empty list", column.list.len() == 0
+
+
+@Check
+def no_rewards_at_the_end(groups: Groups) -> None:
+    """Refuse number columns that a layout takes for rewards if the logged advantages follow the columns before them."""
+    columns = groups.columns
+    request = groups.request
+    logged = columns.logged_advantages(request.layout.logged_column)
+    if request.layout.flags.rewards or len(request.rewards) == 1 or logged is None:
+        return
+    rows = (groups.coded.codes < _FOLLOWED).arg_true()
+    some_rewards = [reward.gather(rows).fill_null(0.0).fill_nan(0.0).to_numpy() for reward in columns.rewards()]
+    totals = np.cumsum(some_rewards, axis=0)
+    codes = groups.coded.codes.gather(rows).to_numpy()
+    values = logged.gather(rows).to_numpy()
+    every = len(totals)
+    following = (count for count in range(every, 0, -1) if _follow(codes, totals[count - 1], values))
+    if (count := next(following, every)) < every:
+        rewards = request.rewards[:count]
+        others = request.rewards[count:]
+        flags = " ".join(f"--reward {name}" for name in rewards)
+        raise DataError(
+            f"the logged {request.layout.logged_column} follows {' + '.join(rewards)}, without {', '.join(others)}",
+            f"name the rewards: {flags}",
+            place=columns.tables[0].name,
+        )
+
+
+def _follow(codes: np.ndarray[Any, Any], total: Vector, logged: Vector) -> bool:
+    """Whether advantages rise linearly with a reward in each group, as those of every scale and baseline do."""
+    has_advantage = np.isfinite(logged)
+    codes = codes[has_advantage]
+    x = total[has_advantage]
+    y = logged[has_advantage]
+    size = int(codes.max(initial=0)) + 1
+    x = x - group_means(codes, x, size)[codes]
+    y = y - group_means(codes, y, size)[codes]
+    squares = np.bincount(codes, x * x, size)
+    products = np.bincount(codes, x * y, size)
+    slope = np.divide(products, squares, out=np.zeros(size), where=squares > 0)
+    most = np.abs(y).max(initial=0.0)
+    if most == 0 or (slope < 0).any():
+        return False
+    away = np.abs(y - slope[codes] * x)
+    return bool(away.max() <= _LINEAR * most)
+
+
+@Check
+def missing_components(groups: Groups) -> Sequence[str]:
+    """Warn of rows with only some of several rewards, unless the tool that wrote them is known to leave some out."""
+    columns = groups.columns
+    rule = groups.request.plan.rewards
+    request = columns.request
+    if len(request.rewards) == 1 or request.layout.may_lack_rewards or rule.component_missing == "propagate":
+        return ()
+    some = pl.any_horizontal(pl.all())
+    whole = pl.all_horizontal(pl.all())
+    in_part = rows_with(columns.rewards()).filter(some & ~whole)
+    if in_part.is_empty():
+        return ()
+    what = "counts as 0" if rule.component_missing == "zero" else "is skipped"
+    return [f"rows with only some of the rewards: {len(in_part):,}; a missing one {what}"]
+
+
+def rows_with(rewards: Sequence[pl.Series]) -> pl.DataFrame:
+    """Which rows have which of the rewards."""
+    return pl.DataFrame(reward.is_finite().fill_null(value=False).alias(f"{at}") for at, reward in enumerate(rewards))
+
+
+@Check
+def repeated_samples(groups: Groups) -> Sequence[str]:
+    """Warn if a group repeats a sample: rollouts may have been written twice."""
+    columns = groups.columns
+    sample = groups.request.for_checks.sample
+    if not sample or sample in {*columns.request.key, columns.request.roles.get("rollout")}:
+        return ()
+    twice = repeats(groups.coded.codes, columns.values[sample])
+    words = f"{twice:,} rows repeat a {sample} inside their group: rollouts may have been written twice"
+    return (words,) if twice else ()
