@@ -3,7 +3,7 @@
 find_inputs(names)             -> inputs    the files to read, pinned                                    open_tables
 open_tables(inputs, flags)     -> tables    each with its format and its schema; a sample has been read  open_tables, recognise
 layout(tables, flags)          -> Layout    what the columns are: key, rewards, marks, and why           layout
-choose(layout, plan)           -> Request   which columns the plan and the checks read, and the rule of groups    request
+choose(layout, plan)           -> Request   which columns the plan and the checks read, and the rule of groups    request, wanted, for_checks
 read_columns(request)          -> Columns   those columns, each read once                                columns
 group(columns, rule)           -> Groups    the group and the batch of every row                         groups, group_keys
 check(groups, CHECKS)          -> warnings  errors stop the run here; each check is a function           checks/

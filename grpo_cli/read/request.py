@@ -13,24 +13,11 @@ from typing import Literal, NamedTuple
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import Cure, UsageError, Way
-from grpo_cli.formats.frame import FrameReader
-from grpo_cli.read.known_names import (
-    GROUP_TIERS,
-    IDS_OF_TURNS,
-    KNOWN_MARKS,
-    LENGTHS,
-    MOST_SOURCES,
-    ROLLOUT_IDS,
-    ROW_IDS,
-    SAMPLE_IDS,
-    SOURCES,
-    STEPS,
-    TIME,
-    TURNS,
-)
+from grpo_cli.read.for_checks import ForChecks, for_checks
+from grpo_cli.read.known_names import LENGTHS
 from grpo_cli.read.layout import Layout
-from grpo_cli.read.prompt_check import other_texts, prompts_by_name
-from grpo_cli.read.tables import Binding, Table
+from grpo_cli.read.tables import Binding
+from grpo_cli.read.wanted import WantedColumn, WantedColumns, of_any
 from grpo_cli.schemas.table import Schema
 from grpo_cli.values.cells import Field, Kind
 from grpo_cli.values.paths import PARENT, is_there, items
@@ -49,6 +36,22 @@ class Rule(NamedTuple):
     partial: Literal["error", "keep", "drop"] = "error"  # what to do with a shorter last block
     batch_by: str | None = None  # what divides the batches; None: not given
     logged_column: str = ""  # the column of logged advantages, if they show the size of a group
+
+    @classmethod
+    def of(cls, layout: Layout, plan: Plan) -> Rule:
+        """The rule of a layout; batches only if the plan or a flag asks for them."""
+        binding = layout.binding
+        schema = layout.schema
+        is_said = layout.key_is_named or layout.flags.group_within is not None  # one key is then one group
+        return cls(
+            key=layout.key,
+            key_is_named=layout.key_is_named,
+            within=binding.group_within,
+            size=binding.group_size,
+            partial=binding.partial,
+            batch_by=binding.batch_by or (layout.batch if plan.uses_batch else "") or None,
+            logged_column=schema.advantage if schema is not None and schema.one_size and not is_said else "",
+        )
 
     @property
     def batch_name(self) -> str:
@@ -71,32 +74,6 @@ class Rule(NamedTuple):
         return [*self.within_columns, *(name for name in self.batch_parts if name != "file")]
 
 
-class ForChecks(NamedTuple):
-    """Columns that are read only for the checks, where the files have them."""
-
-    steps: Sequence[str]  # training or sampling steps: a key that occurs in several of them may be several groups
-    sample: str  # the number of a sample in its group: repeated if rows were written twice; "" if there is none
-    ids: Sequence[str]  # candidates for the key where only a text was found by name
-    rollouts: Sequence[str]  # rollout ids that neither a flag nor the schema names: several rows may be one rollout
-    turn: str  # the number of a turn, which shows that rows are turns of rollouts; "" if there is none
-    sources: Sequence[str]  # the model, the data set and the like that a row is from, read for warnings
-    prompts: Sequence[str]  # texts that differ within a group if it merges several prompts
-    other_texts: Sequence[str]  # texts that may be prompts, if no column has the name of a prompt
-    marks: Sequence[str]  # columns that may mark rows, if nothing says which rows are marked
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns to read in full; of the texts, the check fetches a few rows."""
-        return [
-            *self.steps,
-            *self.ids,
-            *self.rollouts,
-            *self.sources,
-            *self.marks,
-            *filter(None, [self.sample, self.turn]),
-        ]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What is read: the columns that flags, the schema or their names select, and the grouping rule."""
@@ -107,9 +84,7 @@ class Request:
     rewards: tuple[str, ...]
     roles: Mapping[str, str]  # the column of each extra quantity
     for_checks: ForChecks
-    fields: Sequence[Field]  # all columns to read
-    optional: set[str]  # columns that a file may lack
-    sought: set[str]  # those of them that a row anywhere in the file may have
+    columns: Mapping[str, WantedColumn]  # all columns to read, by name
     warn: bool  # whether suspicious groups are looked for
     by: str = ""  # the column of --plan-by
     value: str = ""  # its value in the rows of this request
@@ -136,6 +111,21 @@ class Request:
         return self.layout.key_words or ", ".join(self.key)
 
     @property
+    def fields(self) -> list[Field]:
+        """How each column is read."""
+        return [column.field for column in self.columns.values()]
+
+    @property
+    def optional(self) -> set[str]:
+        """The columns that a file may lack."""
+        return {name for name, column in self.columns.items() if column.need != "required"}
+
+    @property
+    def sought(self) -> set[str]:
+        """Those of them that a row anywhere in the file may have."""
+        return {name for name, column in self.columns.items() if column.need == "sought"}
+
+    @property
     def read_names(self) -> set[str]:
         """The columns that the arithmetic reads."""
         return {*self.key, *self.rewards, *self.roles.values()}
@@ -143,140 +133,77 @@ class Request:
 
 def choose(layout: Layout, plan: Plan, *, warn: bool = True) -> Request:
     """Choose the columns that the plan reads, and those for checks; without `warn`, suspicious groups are not looked for."""
-    binding = layout.binding
-    schema = layout.schema
-    names = layout.names
-    key = layout.key
-    rewards = layout.rewards
-    derived = {} if schema is None else schema.derive
-    _check_weights(plan, rewards)
+    _check_weights(plan, layout.rewards)
     roles = columns_of_roles(layout, plan)
-    is_said = layout.key_is_named or layout.flags.group_within is not None  # one key is then one group
-    rule = Rule(
-        key=key,
-        key_is_named=layout.key_is_named,
-        within=binding.group_within,
-        size=binding.group_size,
-        partial=binding.partial,
-        batch_by=binding.batch_by or (layout.batch if plan.uses_batch else "") or None,
-        logged_column=schema.advantage if schema is not None and schema.one_size and not is_said else "",
-    )
-    named = rule.named_columns
-    required = {*key, *rewards, *roles.values(), *named}
-    for_checks = _for_checks(layout, rule, roles, warn=warn)
-    required |= {name for name in layout.rollouts if name in derived or name == PARENT}
-    kinds: dict[str, Kind] = dict.fromkeys((*key, *named), "key")
-    marked = []
-    sought = set[str]()
-    for mark in layout.marks:
-        marked += [name for name in mark.columns if is_there(name, names) or name in derived]
-        if mark.flag:
-            kinds |= dict.fromkeys(mark.columns, "key")
-        if mark.unmet is not None:
-            sought.update(mark.columns)
-        else:
-            required.update(name for name in mark.columns if mark.flag or name in derived)
-    for role, name in roles.items():
-        if not (role == "length" and name == "equal"):
-            kinds[name] = ROLES[role].kind
-    kinds |= dict.fromkeys(rewards, "key" if binding.outcomes else "number")
-    # The logged advantage is read if it reveals the groups.
-    logged: dict[str, Kind] = {layout.logged_column: "number"} if layout.logged_column else {}
-    extra = {name: kind for name, kind in {**binding.carried, **logged}.items() if name not in kinds}
-    by_name = [*for_checks.columns, *marked, *layout.reasons, *layout.rollouts]
-    kinds |= {name: "key" for name in by_name if name not in kinds and name not in extra}
-    sought -= required
-    optional = {*by_name, *logged} - required | ({*extra} & {*names}) | sought
-    made = {field_.name: field_ for field_ in binding.made}
+    rule = Rule.of(layout, plan)
+    checked = for_checks(layout, roles, rule.named_columns, warn=warn)
     return Request(
         plan=plan,
         layout=layout,
         rule=rule,
-        rewards=rewards,
+        rewards=layout.rewards,
         roles=roles,
-        for_checks=for_checks,
-        fields=[made.get(name) or Field(name, kind) for name, kind in {**kinds, **extra}.items()],
-        optional=optional,
-        sought=sought,
+        for_checks=checked,
+        columns=_wanted(layout, rule, roles, checked).columns,
         warn=warn,
     )
 
 
+def _wanted(layout: Layout, rule: Rule, roles: Mapping[str, str], checked: ForChecks) -> WantedColumns:
+    """All columns to read: those of the plan and of flags, those of checks and of the schema, and those for the caller."""
+    binding = layout.binding
+    wanted = WantedColumns(binding.made)
+    wanted.require((*rule.key, *rule.named_columns), "key")
+    for mark in layout.marks:
+        if mark.unmet is not None:  # --rows
+            wanted.seek(mark.columns, "key")
+        elif mark.flag:
+            wanted.require(mark.columns, "key")
+    for role, name in roles.items():
+        if not (role == "length" and name == "equal"):
+            wanted.require([name], ROLES[role].kind)
+    wanted.require(layout.rewards, "key" if binding.outcomes else "number")
+
+    wanted.add((*checked.columns, *layout.reasons))
+    derived = {PARENT} if layout.schema is None else {PARENT, *layout.schema.derive}
+    for name in (*_marked_by_schema(layout), *layout.rollouts):
+        wanted.add([name], "required" if name in derived else "optional")
+
+    logged: dict[str, Kind] = {layout.logged_column: "number"} if layout.logged_column else {}
+    for name, kind in {**binding.carried, **logged}.items():
+        is_known = name in layout.names or name in logged
+        wanted.carry(name, kind, "optional" if is_known else "required")
+    return wanted
+
+
+def _marked_by_schema(layout: Layout) -> list[str]:
+    """The columns of the schema's marks, where the files have them."""
+    derived = {} if layout.schema is None else layout.schema.derive
+    columns = [name for mark in layout.marks if not mark.flag for name in mark.columns]
+    return [name for name in columns if is_there(name, layout.names) or name in derived]
+
+
 def united(parts: Mapping[str, Request], by: str) -> Request:
     """One request for the columns of several plans and of --plan-by; columns that only some plans read may be missing."""
-    kinds: dict[str, Kind] = {by: "key"}
-    made = dict[str, Field]()
-    rewards = list[str]()
-    needed = []
-    for request in parts.values():
-        for field_ in request.fields:
-            if kinds.setdefault(field_.name, field_.kind) == "key":
-                kinds[field_.name] = field_.kind
-        made |= {field_.name: field_ for field_ in request.binding.made}
-        rewards += request.rewards
-        needed.append({field_.name for field_ in request.fields} - request.optional)
-    for_all = set.intersection(*needed)
+    rewards = [name for request in parts.values() for name in request.rewards]
+    columns = {by: WantedColumn(Field(by, "key"), "required")}
+    columns |= of_any([request.columns for request in parts.values()])
+    columns[by] = replace(columns[by], need="required")
     return replace(
         next(iter(parts.values())),
         rewards=tuple(dict.fromkeys(rewards)),
-        fields=[made.get(name) or Field(name, kind) for name, kind in kinds.items()],
-        optional={*kinds} - for_all - {by},
+        columns=columns,
         by=by,
         parts=parts,
     )
-
-
-def _for_checks(layout: Layout, rule: Rule, roles: Mapping[str, str], *, warn: bool) -> ForChecks:
-    """The columns that only the checks read; without `warn`, not those that are read only for warnings."""
-    binding = layout.binding
-    schema = layout.schema
-    names = layout.names
-    rewards = layout.rewards
-    key = rule.key
-    named = rule.named_columns
-    repeats = () if schema is None else schema.repeats
-    steps = [name for name in STEPS if name in names and name not in repeats]
-    if TIME in steps and TIME not in (*key, *named) and _differs_in_every_row(layout.tables[0], TIME):
-        steps.remove(TIME)  # it is the time of each row, and separates nothing
-    sample = next((name for name in SAMPLE_IDS if warn and name in names), "")
-    by_text = not binding.group and len(key) == 1 and key[0] in GROUP_TIERS[-1]
-    ids = [name for name in ROW_IDS if by_text and name in names]
-    is_open = schema is None and "rollout" not in roles and binding.rollouts != "none"
-    others = {*names} - {*key, *rewards, *named}
-    readable = others.difference(*(one.format.untyped for one in layout.tables if isinstance(one.format, FrameReader)))
-    turn = next((name for name in TURNS if is_open and name in readable), "")
-    rollouts = [name for name in ROLLOUT_IDS if is_open and name in others]
-    rollouts += [name for name in IDS_OF_TURNS if turn and name in readable]
-    sources = [name for name in SOURCES if warn and name in readable - {*repeats}][:MOST_SOURCES]
-    marked = [name for mark in layout.marks for name in mark.columns]
-    unread = readable - {*roles.values(), *layout.reasons, *marked}
-    is_said = any(mark.unmet is None for mark in layout.marks)
-    marks = [name for name in KNOWN_MARKS if warn and not is_said and name in unread]
-    found = ForChecks(steps, sample, ids, rollouts, turn if rollouts else "", sources, (), (), marks)
-    derived, no_prompts = ((), ()) if schema is None else (schema.derive, schema.no_prompts)
-    if not binding.compare_prompts or "rollout" in roles or {*key} & {*derived}:
-        return found  # each step of a rollout may have its own prompt
-    if prompts := prompts_by_name([name for name in names if name not in no_prompts], key):
-        return found._replace(prompts=prompts)
-    # Other texts are not compared if the key was named, comes from a known tool, or is a prompt itself.
-    if not warn or binding.group or not {*key} & {*GROUP_TIERS[0]}:
-        return found
-    taken = {*key, *rewards, *roles.values(), *named, *found.columns, *marked, *layout.rollouts}
-    return found._replace(other_texts=other_texts(layout.tables[0], taken))
-
-
-def _differs_in_every_row(table: Table, name: str) -> bool:
-    """Whether no value repeats in the first rows of a file of text."""
-    records = table.sample().records
-    return 1 < len(records) == len({str(record.get(name)) for record in records})
 
 
 def columns_of_roles(layout: Layout, *plans: Plan) -> dict[str, str]:
     """The column of each extra quantity: those that the plans need, and optional ones that were named."""
     needed = dict.fromkeys(role for plan in plans for role in plan.needs)
     by_schema = {"length": layout.length, "rollout": next(iter(layout.rollouts), "")}
-    found = {role: name for role, name in by_schema.items() if name and role in needed}
-    roles = {**found, **layout.binding.roles}
+    of_schema = {role: name for role, name in by_schema.items() if name and role in needed}
+    roles = {**of_schema, **layout.binding.roles}
     missing = [role for role in needed if role not in roles]
     if missing:
         what = f"the plan needs {'; '.join(ROLES[role].meaning for role in missing)}"
