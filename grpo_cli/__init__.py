@@ -25,15 +25,19 @@ if TYPE_CHECKING:
     from grpo_cli.engine.estimators.terms import Terms
     from grpo_cli.engine.plan import Plan
     from grpo_cli.errors import DataError, GateError, GrpoError, UnknownName, UsageError
+    from grpo_cli.options.commands import Command
+    from grpo_cli.options.table import Option
 
 __version__: Final = "0.1.0"
 
 __all__ = [
+    "Command",
     "DataError",
     "Estimator",
     "GateError",
     "GrpoError",
     "Look",
+    "Option",
     "Page",
     "Param",
     "Plan",
@@ -60,6 +64,7 @@ _HOME: Final = {
     "Look": "api", "Page": "api", "Selection": "api", "inspect": "api", "select": "api",
     "export": "api", "report": "api", "add_columns": "api",
     "Estimator": "engine.estimators.registry", "Param": "engine.estimators.registry", "Terms": "engine.estimators.terms",
+    "Command": "options.commands", "Option": "options.table",
     # Old names; they are imported from grpo_cli.twinkle.
     "GRPOAdvantage": "twinkle", "RLOOAdvantage": "twinkle", "ReinforcePlusPlusAdvantage": "twinkle",
     "DataError": "errors", "GateError": "errors", "GrpoError": "errors", "UnknownName": "errors", "UsageError": "errors",

@@ -1,4 +1,4 @@
-"""A plugin of grpo-adv: a method, a preset that uses it, and the schema of a log. Its tests are beside it."""
+"""A plugin of grpo-adv: a method, a preset that uses it, and the schema of a log. Its command is in `lab_command.py`, its tests are beside it."""
 
 from __future__ import annotations
 

@@ -52,9 +52,22 @@ def test_the_preset_gives_the_numbers_of_the_trainer() -> None:
     assert grpo_cli.advantages(frame, preset="lab-trainer").to_list() == pytest.approx(wanted)
 
 
-def test_the_schema_reads_the_log(tmp_path: Path) -> None:
+def printed(folder: Path, *words: str) -> str:
+    """What grpo-adv prints for a log of two rounds, in the second of which a rollout has 2 points."""
     log = [{"question": "2+3", "points": p, "round": n} for n in (1, 2) for p in (0, n)]
-    (tmp_path / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in log), encoding="utf-8")
-    command = [sys.executable, "-m", "grpo_cli", "compute", "log.jsonl", "--schema", "lab-log", "-m", "lab-midrange"]
-    done = subprocess.run([*command, "-o", "-", "-q"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert [json.loads(line)["advantage"] for line in done.stdout.splitlines()] == [-0.5, 0.5, -1.0, 1.0]
+    (folder / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in log), encoding="utf-8")
+    command = [sys.executable, "-m", "grpo_cli", *words, "--schema", "lab-log"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_schema_reads_the_log(tmp_path: Path) -> None:
+    lines = printed(tmp_path, "compute", "log.jsonl", "-m", "lab-midrange", "-o", "-", "-q").splitlines()
+    assert [json.loads(line)["advantage"] for line in lines] == [-0.5, 0.5, -1.0, 1.0]
+
+
+def test_the_command_lists_the_groups_that_no_rollout_has_solved(tmp_path: Path) -> None:
+    assert printed(tmp_path, "lab-unsolved", "log.jsonl") == "0 of 2 groups are unsolved\n"
+    said = printed(tmp_path, "lab-unsolved", "log.jsonl", "--solved-above", "1")
+    assert said == "1 of 2 groups are unsolved\n  1, 2+3 (2 rollouts)\n"
+    facts = json.loads(printed(tmp_path, "lab-unsolved", "log.jsonl", "--solved-above", "2", "--json"))
+    assert [(row["round"], row["size"]) for row in facts["unsolved"]] == [(1, 2), (2, 2)]

@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 from grpo_cli import __version__
 from grpo_cli.cli.help import HELP_ALL, PROGRAM, of_command, of_program
 from grpo_cli.engine.coerce import typed
-from grpo_cli.errors import GrpoError, PluginError, UnknownName, UsageError, printable
+from grpo_cli.errors import GrpoError, PluginError, Spelling, UnknownName, UsageError, printable
 from grpo_cli.options.commands import COMMANDS, Command
 from grpo_cli.options.given import Given
 from grpo_cli.options.meant import meant, unknown_option
@@ -60,7 +60,10 @@ class Line(NamedTuple):
                 from grpo_cli.cli.output import run
 
                 run(self.command, given)
-        except (GrpoError, OSError, MemoryError):
+        except GrpoError as error:
+            error.spelling = Spelling()  # flags, also if the Python API has raised it
+            raise
+        except (OSError, MemoryError):
             raise
         except Exception as error:
             package = COMMANDS.origin(self.command.name)
@@ -157,17 +160,12 @@ class _Commands(TyperGroup):
         return [_converting(parameter) for parameter in super().get_params(ctx)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        known = super().get_command(ctx, cmd_name)
-        if known is not None:
-            return known
         try:
-            command = _Command(_row(cmd_name))
+            return _Command(_row(cmd_name))
         except GrpoError:
             if ctx.resilient_parsing:  # completion expects no error
                 return None
             raise
-        self.add_command(command)
-        return command
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         # Typer keeps opts in a set.
@@ -178,11 +176,14 @@ class _Commands(TyperGroup):
 
 def _row(name: str) -> Command:
     """The command of this name. Installed packages are looked at only if no built-in one has it."""
+    if name in COMMANDS.at_hand:
+        return COMMANDS[name]
     if Path(name).suffix or "/" in name or name == "-":
         raise UsageError(f"{name} is not a command", f"did you mean {PROGRAM} compute {name}?")
     if name not in COMMANDS:
         raise UnknownName.among("command", name, COMMANDS)
-    return COMMANDS[name]
+    with _warnings_said(quiet=False):
+        return COMMANDS[name]
 
 
 @cache

@@ -21,7 +21,7 @@ _NARROWEST = 60  # columns
 
 def of_command(row: Command, *, whole: bool = False) -> str:
     """What the command does, an example, its argument, and its options by panel: those that most runs need, or with `whole` all."""
-    options = [*row.options, *(one.name for one in row.own)]
+    options = [*(one.name for one in row.own), *row.options]
     shown = [row.takes[name] for name in (() if whole else row.common) or options]
     panels = dict.fromkeys(one.panel for one in shown)
     line = partial(_line, whole=whole)

@@ -31,7 +31,7 @@ def show(given: Given, facts: Facts, view: str, *, aside: bool = False, **more: 
     `view` is MODULE:FUNCTION: it loads rich, which a quiet run and JSON do not need. `aside` says that data went to standard output
     although the facts do not list it.
     """
-    if given.config is not None:
+    if given.config is not None and hasattr(facts, "config"):  # those of a package need not have it
         facts = replace(facts, config=given.config)
     stream = sys.stderr if aside or "stdout" in (getattr(facts, "outputs", None) or ()) else sys.stdout
     if given.summary is not None:

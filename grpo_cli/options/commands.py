@@ -14,10 +14,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
-from typing import Final
+from typing import Final, Literal, get_origin
 
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES
@@ -51,8 +51,9 @@ from grpo_cli.options.table import (
     Option,
     Several,
 )
-from grpo_cli.plugins import Registry, named
+from grpo_cli.plugins import Registry, named, refuse_misfits
 
+OWN = "Of this command"  # the panel of options that say none
 # The argument of most commands.
 INPUTS = Several(
     "inputs",
@@ -89,7 +90,8 @@ class Command:
     def takes(self) -> dict[str, Option]:
         """The argument and the options by name, in the order of the help."""
         argument = {} if self.argument is None else {self.argument.name: self.argument}
-        return argument | {name: EVERY[name] for name in self.options} | {row.name: row for row in self.own}
+        own = {row.name: row if row.panel else replace(row, panel=OWN) for row in self.own}
+        return argument | own | {name: EVERY[name] for name in self.options}
 
 
 _OF_PANEL = {
@@ -284,6 +286,7 @@ def _built_in() -> Mapping[str, Command]:
 
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _REFERENCE = re.compile(r"[\w.]+:\w+")
+_TYPES = (str, bool, int, float, list[str])
 
 
 def _checked(name: str, entries: Mapping[str, Command]) -> Command:
@@ -293,20 +296,39 @@ def _checked(name: str, entries: Mapping[str, Command]) -> Command:
         raise UsageError(f"its own name is {row.name}", "give both the same")
     if not _NAME.fullmatch(name):
         raise UsageError(f"a command cannot be named {name!r}", "names have lower-case letters, digits and -")
+    refuse_misfits(Command, f"command {name}", _without(row, "argument", "own"))
     for known in row.options:
         if known not in EVERY:
             raise UnknownName.among("option", known, EVERY)
-    of_others = {*EVERY, *(row.flag for row in EVERY.values())}
+    taken = {text for known in EVERY.values() for text in (known.name, known.flag, known.other, known.short)} - {""}
     for option in row.own:
-        if {option.name, option.flag} & of_others:
-            raise UsageError(f"its option {option.flag} is one of grpo-adv", "name it in `options`, or rename it")
+        _refuse_option(option)
+        if used := {option.name, option.flag, option.other, option.short} & taken:
+            raise UsageError(f"its option {option.name} has a name of grpo-adv: {min(used)}", "give it another name")
+    if row.argument is not None:
+        _refuse_option(row.argument)
     if unknown := [option for option in row.common if option not in row.takes]:
         raise UnknownName.among("option of the command", unknown[0], row.takes)
-    called = [row.body] if row.body else [row.job, row.shown_by]
-    for reference in called:
+    for reference in [row.body] if row.body else [row.job, row.shown_by]:
         if not _REFERENCE.fullmatch(reference):
-            raise UsageError(f"it calls {reference!r}, which is not MODULE:OBJECT", "set job and shown_by, or body")
+            raise UsageError(f"it calls {reference!r}, which is not MODULE:OBJECT", "set body, or job and shown_by")
     return row
+
+
+def _refuse_option(row: Option) -> None:
+    """Refuse what is no option, or one that cannot be parsed or shown."""
+    if not isinstance(row, Option):
+        raise UsageError(f"it has {row!r} for an option", "make it with grpo_cli.Option")
+    refuse_misfits(Option, f"option {row.name}", _without(row, "type"))
+    if not (row.type in _TYPES or get_origin(row.type) is Literal):
+        raise UsageError(
+            f"its option {row.name} has the type {row.type}", "it takes str, bool, int, float, list[str] or a Literal"
+        )
+
+
+def _without(row: object, *names: str) -> dict[str, object]:
+    """The fields of a dataclass by name, but for these."""
+    return {name: value for name, value in vars(row).items() if name not in names}
 
 
 COMMANDS: Final = Registry("command", "grpo_adv.commands", _built_in, _checked, Command, loads="")

@@ -225,6 +225,7 @@ def is_known(dotted: str) -> bool:
 def test_options_that_are_named_exist(name: str) -> None:
     known = {row.flag for command in COMMANDS.values() for row in command.takes.values()}
     known |= {row.other for row in EVERY.values()}
+    known.add("--solved-above")  # of the command in examples/plugin
     known |= {"--help", "--help-all", "--version", "--install-completion", "--show-completion"}
     assert not {*re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", TEXTS[name])} - known
 

@@ -1,8 +1,9 @@
-"""Methods, presets and schemas of installed packages and of files: used, listed, and never in the way of anything else."""
+"""Methods, presets, schemas and commands of installed packages and of files: used, listed, and never in the way of anything else."""
 
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
 import subprocess
@@ -21,6 +22,7 @@ import grpo_cli
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import PluginError, UsageError
+from grpo_cli.options.commands import COMMANDS
 from grpo_cli.plugins import SLOW, PluginWarning
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.recognise import with_schema
@@ -34,6 +36,7 @@ from tests.support.json_schemas import schemas as json_schemas
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = ROOT / "examples" / "plugin"
+MODULES = ("lab_plugin", "lab_command", "lab_unsolved")
 MIDRANGE = [-2.5, -1.5, 2.5] * 2
 PRESET = 'inherits = "trl-grpo"\nframework = "Ours"\nplan.divisor.epsilon = 0.5\n'
 SCHEMA = """
@@ -75,9 +78,9 @@ def site(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     found = place / "site"
     found.mkdir()
     monkeypatch.syspath_prepend(found)
-    for rows in (ESTIMATORS, presets(), schemas()):
+    for rows in (ESTIMATORS, presets(), schemas(), COMMANDS):
         rows._imported.clear()
-    for name in ("bad", "slow", "lab_plugin", "naming"):
+    for name in ("bad", "called", "slow", "naming", *MODULES):
         sys.modules.pop(name, None)
     return found
 
@@ -86,7 +89,8 @@ def site(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def template(site: Path) -> Path:
     points = tomllib.loads((TEMPLATE / "pyproject.toml").read_text())["project"]["entry-points"]
     lines = [f"[{group}]\n" + "".join(f"{key} = {at}\n" for key, at in rows.items()) for group, rows in points.items()]
-    install(site, "lab-plugin", "".join(lines), lab_plugin=(TEMPLATE / "lab_plugin.py").read_text())
+    modules = {name: (TEMPLATE / f"{name}.py").read_text() for name in MODULES}
+    install(site, "lab-plugin", "".join(lines), **modules)
     return site
 
 
@@ -108,7 +112,7 @@ def test_the_tests_of_the_template_pass(template: Path, monkeypatch: pytest.Monk
     options = f"-n 0 -p no:cacheprovider --rootdir {TEMPLATE} -c /dev/null -q -o addopts= {TEMPLATE}"
     words = [sys.executable, "-m", "pytest", *options.split()]
     done = subprocess.run(words, cwd=template, capture_output=True, text=True, check=False)
-    assert "22 passed" in done.stdout, done.stdout + done.stderr
+    assert "23 passed" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.usefixtures("template")
@@ -522,7 +526,196 @@ def test_tasks_on_other_machines_are_given_the_schemas() -> None:
 
 def test_every_table_knows_its_own_rows_by_heart() -> None:
     """Where no package is installed all rows are at hand."""
-    for rows in (ESTIMATORS, presets(), schemas()):
+    for rows in (ESTIMATORS, presets(), schemas(), COMMANDS):
         assert [*rows] == [*rows.at_hand]
         assert len(rows) == len(rows.at_hand)
         assert {rows.origin(name) for name in rows} == {""}
+
+
+# --- commands --------------------------------------------------------------------------------------------------
+
+COMMAND = """
+from grpo_cli import Command, Option
+X = Command(name="bad-one", help="Counts.", options=("json", "color", "debug"), example="grpo-adv bad-one in.jsonl", {})
+"""
+CALLED = """
+from dataclasses import dataclass
+@dataclass
+class Job:
+    inputs: list[str]
+    most: int
+    @classmethod
+    def of(cls, given): return cls(given["inputs"], given.get("most_rows", 9))
+@dataclass
+class Facts:
+    most: int
+def run(job, phase):
+    BODY
+    return Facts(job.most)
+def show(facts, console): console.print(f"at most {facts.most}")
+"""
+OWN = 'own=(Option("most_rows", "How many.", type=int, metavar="N"),)'
+
+
+def command(site: Path, fields: str = OWN, body: str = "", *, name: str = "bad-one") -> None:
+    """A package with a command, whose steps are in another module."""
+    called = fields if "job=" in fields else f'{fields}, job="called:Job", shown_by="called:show"'
+    code = COMMAND.format(called).replace("bad-one", name)
+    points = f"[grpo_adv.commands]\n{name} = bad:X\n"
+    install(site, "bad", points, bad=code, called=CALLED.replace("BODY", body or "pass"))
+
+
+@pytest.mark.usefixtures("template")
+def test_a_command_of_a_package_is_run_as_any_other() -> None:
+    assert adv("lab-unsolved in.jsonl").out == "0 of 2 groups are unsolved\n"
+    assert facts_of("lab-unsolved in.jsonl --solved-above 5")["unsolved"] == [
+        {"prompt_id": 0, "size": 3},
+        {"prompt_id": 1, "size": 3},
+    ]
+    assert adv("lab-unsolved in.jsonl --quiet").out == ""
+    one_line(adv("lab-unsolved"), "FILE is missing")
+    one_line(adv("lab-unsolved in.jsonl --solved"), "no option named '--solved'; did you mean '--solved-above'?")
+    one_line(adv("lab-unsolve"), "no command named 'lab-unsolve'; did you mean 'lab-unsolved'?")
+
+
+@pytest.mark.usefixtures("template")
+def test_help_lists_the_commands_of_packages_and_loads_nothing_heavy_for_them() -> None:
+    done = adv("--help")
+    assert "lab-unsolved  List the groups that no rollout has solved, to sample them again\n" in done.out
+    assert "(lab-plugin 1.0)." in done.out
+    assert "--solved-above X                 Rewards above X solve a prompt" in adv("lab-unsolved --help").out
+
+
+def test_help_with_a_command_of_a_package_loads_no_polars(template: Path) -> None:
+    script = (
+        "import sys; sys.argv = ['grpo-adv', '--help']\nfrom grpo_cli.cli.entry import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    print({'polars', 'pyarrow', 'numpy', 'lab_command'} & {*sys.modules})"
+    )
+    words = [sys.executable, "-c", script]
+    done = subprocess.run(
+        words, env={**os.environ, "PYTHONPATH": f"{template}:{ROOT}"}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "{'lab_command'}"
+
+
+@pytest.mark.usefixtures("template")
+def test_an_error_of_the_python_api_names_flags_where_a_command_of_a_package_called_it() -> None:
+    write("two.jsonl", [{"q": k // 2, "a": k, "b": -k} for k in range(4)])
+    done = adv("lab-unsolved two.jsonl --group q")
+    assert (done.status, "--reward" in done.err, "reward=" in done.err) == (1, True, False), done.err
+
+
+def test_a_command_takes_its_own_options(site: Path) -> None:
+    command(site)
+    assert adv("bad-one in.jsonl").out == "at most 9\n"
+    assert adv("bad-one in.jsonl --most-rows 3").out == "at most 3\n"
+    one_line(adv("bad-one in.jsonl --most-rows x"), "--most-rows cannot be 'x'")
+    assert "Of this command\n  --most-rows N " in adv("bad-one --help").out
+
+
+def test_the_file_of_options_sets_those_of_a_package(site: Path) -> None:
+    command(site)
+    module = site / "bad.py"
+    module.write_text(module.read_text().replace('("json",', '("config", "json",'))
+    Path("options.toml").write_text("most-rows = 4\n")
+    assert adv("bad-one in.jsonl --config options.toml").out == "options        options.toml\nat most 4\n"
+    assert facts_of("bad-one in.jsonl --config options.toml") == {"most": 4}
+    assert (
+        adv("bad-one in.jsonl", GRPO_ADV_CONFIG="options.toml").err
+        == "note: options.toml sets --most-rows 4; --no-config leaves it out\n"
+    )
+
+
+def test_the_shell_completes_a_command_of_a_package_and_its_options(template: Path) -> None:
+    for line, at, found in (
+        ("grpo-adv lab-", "1", "lab-unsolved"),
+        ("grpo-adv lab-unsolved --sol", "2", "--solved-above"),
+    ):
+        words: dict[str, Any] = {"_GRPO_ADV_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": at}
+        assert process(**words, PYTHONPATH=f"{template}:{ROOT}").out.split() == [found]
+
+
+@pytest.mark.parametrize("line", ["--version", "compute --help", "compute in.jsonl -o - -q", "methods rloo"])
+def test_packages_are_not_looked_at_for_a_command_that_is_there(line: str, site: Path) -> None:
+    install(site, "bad", "[grpo_adv.commands]\nbad-one = bad:X\ncompute = bad:X\n", bad="import os; os._exit(3)")
+    COMMANDS._points = None  # type: ignore[assignment, method-assign] # nobody asks for entry points
+    try:
+        assert adv(line).status == 0
+    finally:
+        del COMMANDS._points
+
+
+@pytest.mark.parametrize("code", BROKEN)
+def test_a_broken_command_is_one_sentence_and_the_others_are_there(code: str, site: Path) -> None:
+    bad(site, "commands", code)
+    used = adv("bad-one in.jsonl")
+    one_line(used, "the command bad-one of bad 1.0 cannot be used: ")
+    assert BROKEN[code] in used.err
+    listed = adv("--help")
+    assert listed.err == used.err.replace("error:", "warning:").partition("; repair")[0] + "; it is left out\n"
+    assert (listed.status, "  compute  " in listed.out, "bad-one" in listed.out) == (0, True, False)
+    line = {"_GRPO_ADV_COMPLETE": "complete_bash", "COMP_WORDS": "grpo-adv ", "COMP_CWORD": "1"}
+    assert "compute" in process(**line, PYTHONPATH=f"{site}:{ROOT}").out.split()  # type: ignore[arg-type]
+
+
+def test_a_package_cannot_take_the_name_of_a_command(site: Path) -> None:
+    command(site, name="compute")
+    assert values("compute in.jsonl -o - -q")
+    done = adv("--help")
+    assert done.err == "warning: bad 1.0: its command compute is left out: its name is taken (built in)\n"
+    assert "Counts." not in done.out
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ("help=3", "help of the command bad-one cannot be 3; it takes a text"),
+        ("options=('jsn',)", "no option named 'jsn'; did you mean 'json'?"),
+        ("options='json'", "options of the command bad-one cannot be 'json'; it takes a list of texts"),
+        ("own=('most',)", "it has 'most' for an option; make it with grpo_cli.Option"),
+        ("own=(Option('json', 'x'),)", "its option json has a name of grpo-adv: --json; give it another name"),
+        ("own=(Option('own', 'x', short='-g'),)", "its option own has a name of grpo-adv: -g; give it another name"),
+        ("own=(Option('own', 3),)", "help of the option own cannot be 3; it takes a text"),
+        ("own=(Option('own', 'x', type=dict),)", "its option own has the type <class 'dict'>; it takes str, bool, int"),
+        ("argument='file'", "it has 'file' for an option; make it with grpo_cli.Option"),
+        ("common=('group',)", "no option of the command named 'group'; known: inputs, json"),
+        ("job=''", "it calls '', which is not MODULE:OBJECT; set body, or job and shown_by"),
+        ("job='called', shown_by='called:show'", "it calls 'called', which is not MODULE:OBJECT"),
+        ("name='other'", "its own name is other; give both the same"),
+    ],
+)  # fmt: skip
+def test_a_command_that_is_wrong_is_one_line(fields: str, said: str, site: Path) -> None:
+    base = {
+        "name": "'bad-one'",
+        "help": "'x'",
+        "options": "('json',)",
+        "example": "'x'",
+        "job": "'called:Job'",
+        "shown_by": "'called:show'",
+    }
+    own = dict(part.split("=", 1) for part in re.split(r", (?=\w+=')", fields))
+    arguments = ", ".join(f"{name}={value}" for name, value in {**base, **own}.items())
+    bad(site, "commands", f"from grpo_cli import Command, Option\nX = Command({arguments})\n")
+    one_line(adv("bad-one in.jsonl"), f"the command bad-one of bad 1.0 cannot be used: {said}")
+    done = adv("--help")
+    assert (done.status, done.err.count("\n")) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("from grpo_cli import nothing", "ImportError: cannot import name 'nothing' from 'grpo_cli'"),
+        ("raise KeyError('x')", "KeyError: 'x'"),
+    ],
+)
+def test_a_command_that_fails_is_one_sentence_with_its_package(body: str, said: str, site: Path) -> None:
+    command(site, body=body)
+    done = adv("bad-one in.jsonl")
+    one_line(done, f"the command bad-one of bad 1.0 failed: {said}")
+    assert done.err.endswith("; --debug shows where\n")
+
+
+def test_what_a_command_calls_that_is_not_there_is_named(site: Path) -> None:
+    command(site, "job='called:Jobs', shown_by='called:show'")
+    one_line(adv("bad-one in.jsonl"), "the command bad-one of bad 1.0 failed: AttributeError: module 'called' has no")

@@ -454,8 +454,8 @@ def test_plans_that_are_no_plans_are_a_usage_error(plans: Any) -> None:
 
 
 NAMES = """\
-DataError Estimator GateError GrpoError Look Page Param Plan Result Selection Terms UnknownName UsageError __version__ \
-add_columns advantages audit compare compute export inspect report select"""
+Command DataError Estimator GateError GrpoError Look Option Page Param Plan Result Selection Terms UnknownName UsageError \
+__version__ add_columns advantages audit compare compute export inspect report select"""
 
 
 def test_dir_and_help_list_the_public_names() -> None:
