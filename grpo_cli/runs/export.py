@@ -48,7 +48,7 @@ class Job(OnFiles):
     """What to read, what to make of it, and where to write the result."""
 
     wanted: Wanted  # the kind of records, and the options of that kind
-    plan: Plan = field(default_factory=Plan)  # the rewards of rows, and for weights and tokens their advantages
+    plan: Plan = field(default_factory=Plan)  # the rewards of rows, and their advantages if the kind has them
     output: Output = field(default_factory=Output)  # where and how to write
     gate: Gate | None = None  # the condition of --fail-on, checked before anything is written
 
@@ -81,7 +81,7 @@ class Exported:
     NOT_SHOWN: ClassVar = frozenset({"key_note"})
 
     version: Literal[1]  # of the document; it changes when the meaning of a key does
-    to: str  # the kind of records: sft, pairs, weights, prompts or tokens
+    to: str  # the kind of records, as --to takes it
     inputs: Sequence[str]  # the files
     against: Sequence[str]  # the other runs, as --against gives them; empty without it
     where: str | None  # the condition that groups must meet, as given; None without one
@@ -99,8 +99,8 @@ class Exported:
     # who reads the records, what it trains on, and what a person must set; absent if nobody is known to
     read_by: Sequence[str] = ()
     schema: str | None  # the title of the file's schema; None if it has none
-    # that made the advantages; None unless records are weights or tokens
-    plan: Plan | None = field(metadata=asked_by("--to weights or --to tokens"))
+    # that made the advantages; None for a kind without advantages
+    plan: Plan | None = field(metadata=asked_by(" or ".join(f"--to {kind}" for kind in WITH_ADVANTAGES)))
     records: int  # in the first output; `beside` has those of the others
     beside: Mapping[str, int]  # the records of each further output
     columns: Sequence[str]  # of a record, those of texts first
