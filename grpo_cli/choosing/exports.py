@@ -63,6 +63,8 @@ class Wanted:
     beta: float | None = None  # weights: the temperature in exp(A / beta); None: 1
     # weights: the largest exp(A / beta), before the weights of a group are scaled to mean 1; None: 20
     max_weight: float | None = None
+    copies: int | None = None  # weights: how often the largest weight comes; None: a column with the weight
+    by_sign: bool = False  # labels: good and bad are advantages above and below 0, by the plan that is named
     # weights: the largest importance ratio of a token; None: weights are not multiplied by a ratio
     ratio_cap: float | None = None
     # the column of log-probs of the tokens under the policy that is trained, for the ratio
@@ -80,7 +82,7 @@ class Wanted:
     length: str | None = None  # tokens: the column with the number of response tokens, which come last
 
     def __post_init__(self) -> None:
-        refuse_below(self, max_pairs=1)
+        refuse_below(self, max_pairs=1, copies=1)
         for name in ("beta", "max_weight", "ratio_cap"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -170,16 +172,27 @@ class Scale:
 class Records:
     """What will be written: for each record the rows of its texts, and the computed columns."""
 
-    rows: Mapping[str, Index]  # the rows of each text column: response, or chosen and rejected
+    # the rows of each text column: response, or chosen and rejected; of whole groups the first row of each
+    rows: Mapping[str, Index]
     columns: pl.DataFrame  # the computed columns, a line per record
     left_out: tuple[tuple[str, int], ...] = ()  # the reason, and the number of rows
     warnings: tuple[str, ...] = ()  # about the records, each a sentence
     facts: Mapping[str, Any] = field(default_factory=dict)  # fields of the summary that only this kind has
+    members: pl.Series | None = None  # the rows of each record that is a whole group, as lists
 
     def at(self, kept: Mask) -> Records:
         """Some of the records."""
+        mask = pl.Series(kept)
         rows = {name: places[kept] for name, places in self.rows.items()}
-        return replace(self, rows=rows, columns=self.columns.filter(pl.Series(kept)))
+        members = None if self.members is None else self.members.filter(mask)
+        return replace(self, rows=rows, columns=self.columns.filter(mask), members=members)
+
+    @property
+    def all_rows(self) -> Index:
+        """The rows that are in records, ascending, each once."""
+        if self.members is not None:
+            return np.unique(self.members.explode().drop_nulls().to_numpy())
+        return np.unique(np.concatenate([*self.rows.values()]))
 
 
 # --- sft -------------------------------------------------------------------------------------------------------
@@ -338,6 +351,44 @@ _PAIRS = {
 }
 
 
+# --- labels ----------------------------------------------------------------------------------------------------
+
+
+def labels(rollouts: Rollouts, wanted: Wanted) -> Records:
+    """Every row as good or bad: by its reward, or by the sign of its advantage, where 0 is neither."""
+    if wanted.by_sign:
+        rollouts = rollouts.keep(np.isfinite(rollouts.advantages), "no finite advantage")
+        rollouts = rollouts.keep(rollouts.advantages != 0, "an advantage of 0")
+        good = rollouts.advantages > 0
+        columns = {"label": good, "reward": rollouts.rewards, "advantage": rollouts.advantages}
+    else:
+        good = rollouts.rewards >= bar_of(rollouts.groups, wanted.solved_at)
+        columns = {"label": good, "reward": rollouts.rewards}
+    return Records(
+        rows={"response": rollouts.rows},
+        columns=pl.DataFrame(columns),
+        left_out=rollouts.left_out,
+        facts={"labels": {"true": int(good.sum()), "false": int((~good).sum())}},
+    )
+
+
+# --- groups ----------------------------------------------------------------------------------------------------
+
+
+def whole_groups(rollouts: Rollouts, _: Wanted) -> Records:
+    """A record for each prompt of a group, with the rows that have an advantage, in the order of the input."""
+    rollouts = rollouts.keep(np.isfinite(rollouts.advantages), "no finite advantage")
+    codes = _distinct_keys(rollouts.prompts, rollouts.codes).codes
+    rows = {"row": rollouts.rows, "rewards": rollouts.rewards, "advantages": rollouts.advantages}
+    lists = pl.DataFrame({"code": codes, **rows}).group_by("code", maintain_order=True).agg(pl.all())
+    return Records(
+        rows={"response": lists["row"].list.first().to_numpy()},
+        columns=lists.select("rewards", "advantages"),
+        left_out=rollouts.left_out,
+        members=lists["row"],
+    )
+
+
 # --- weights ---------------------------------------------------------------------------------------------------
 
 
@@ -349,11 +400,31 @@ def weights(rollouts: Rollouts, wanted: Wanted) -> Records:
     columns = {"reward": rollouts.rewards, "advantage": rollouts.advantages, "weight": weight[weight > 0]}
     worst, best = _ends(rollouts.rewards)
     warnings = tuple(_lowest_kept(rollouts.rewards, worst, best)) if worst == best else ()
+    lowest = int((rollouts.rewards == worst).sum()) if worst < best else 0
     return Records(
         rows={"response": rollouts.rows},
         columns=pl.DataFrame(columns),
         left_out=rollouts.left_out,
         warnings=warnings,
+        facts={"lowest_reward_records": lowest},
+    )
+
+
+def as_copies(records: Records, most: int, seed: int) -> Records:
+    """The records as whole copies: the largest weight comes `most` times, the others in proportion, by chance where it does not divide."""
+    weight = records.columns["weight"].to_numpy()
+    times = weight / weight.max(initial=0.0) * most
+    whole = np.floor(times)
+    copies = (whole + (np.random.default_rng(seed).random(len(times)) < times - whole)).astype(np.int64)
+    of_records = np.repeat(np.arange(len(copies)), copies)
+    rewards = records.columns["reward"].to_numpy()
+    lowest = rewards[of_records] == rewards.min(initial=np.inf)
+    return replace(
+        records,
+        rows={"response": records.rows["response"][of_records]},
+        columns=records.columns[of_records].drop("weight"),
+        left_out=(*records.left_out, ("a weight of less than a copy", int((copies == 0).sum()))),
+        facts={"lowest_reward_records": int(lowest.sum()) if len(np.unique(rewards)) > 1 else 0},
     )
 
 

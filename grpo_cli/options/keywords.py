@@ -14,7 +14,7 @@ Number = float | None
 Text = str | None
 Numbers = str | float | Sequence[float | None] | None  # "0:1" or (0, 1)
 Several = str | Sequence[str] | Mapping[str, Any] | None
-ExportTo = Literal["sft", "pairs", "weights", "prompts", "tokens"]
+ExportTo = Literal["sft", "pairs", "labels", "groups", "weights", "prompts", "tokens"]
 
 
 class SharedKeywords(TypedDict, total=False):
@@ -155,6 +155,7 @@ class ExportKeywords(AuditKeywords, total=False):
     weight: Literal["exp", "softmax", "positive"] | None
     beta: Number
     max_weight: Number
+    copies: Whole
     ratio_cap: Number
     pool: Switch
     solved_at: Number

@@ -353,6 +353,8 @@ _MORE = _of_panels({
                type=Literal["exp", "softmax", "positive"], brief="How advantages become weights (default: exp)"),
         Number("beta", "Temperature of exp and softmax (default: 1)."),
         Number("max_weight", "Largest exp(A/beta), before groups are normalised (default: 20)."),
+        Whole("copies", "Whole copies instead of a weight, which every trainer reads: the largest weight of the output comes N times, the others in proportion, drawn with --seed where it does not divide.",
+              brief="Whole copies instead of a weight"),
         Number("ratio_cap", "Multiply each weight by the truncated ratio of its row: the mean of min(exp(new - old), X) over its tokens, from --token-logprobs and --old-token-logprobs.",
                brief="Multiply weights by a truncated ratio"),
     ),

@@ -86,6 +86,17 @@ def _exported(facts: Exported, width: int) -> Sections:
         yield "solve rate", [said]
     records = count(facts.records, "record")
     yield "records", [f"{records} for {facts.to}: {', '.join(facts.columns)}"]
+    if facts.labels is not None:
+        yield (
+            "labels",
+            [
+                " / ".join(
+                    f"{word} {number:,} ({percent(number / facts.records)})" for word, number in facts.labels.items()
+                )
+            ],
+        )
+    if facts.lowest_reward_records:
+        yield "", [f"{facts.lowest_reward_records:,} of them have the lowest reward"]
     for name, beside in facts.beside.items():
         yield name, [count(beside, "record")]
     yield "written", [file_list(facts.outputs), duration(facts.seconds)]

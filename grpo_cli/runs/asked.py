@@ -245,9 +245,9 @@ def draws_of(given: Given) -> tuple[int, ...] | None:
 
 def refuse_idle_seed(given: Given) -> None:
     """Refuse a seed of no random choice; a file of options serves several commands."""
-    draws = {"limit", "control", "max_pairs", "config"} & {*given} or given.pick == "random"
+    draws = {"limit", "control", "max_pairs", "copies", "config"} & {*given} or given.pick == "random"
     if "seed" in given and not draws:
-        last = "--max-pairs" if "to" in given else "--pick random"
+        last = "--max-pairs, --copies" if "to" in given else "--pick random"
         raise UsageError("--seed has no effect here", f"it draws for --limit, --control and {last}")
 
 

@@ -16,7 +16,7 @@ from grpo_cli.choosing.exports import Records, Scale, Wanted
 from grpo_cli.choosing.groups import choose_groups
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import UsageError, Written
+from grpo_cli.errors import DataError, UsageError, Written
 from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES, ExportKind, kinds_that_take
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import plan_of
@@ -62,6 +62,9 @@ class Job(OnFiles):
         binding = binding_of(given)
         wanted = wanted_of(given, plan, binding)
         refuse_unread(wanted, given.output)
+        reads = reads_of(wanted)
+        if reads is not None and reads.pooled:  # each prompt once, whatever the groups
+            wanted = replace(wanted, pool=True)
         return made(
             cls,
             given,
@@ -96,10 +99,10 @@ class Exported:
     # items of reasoning that are there in encrypted form alone, and are in no record; absent as above
     hidden_reasoning: int | None = field(default=None, metadata=asked_by("another --form than raw"))
     target: str | None = None  # the trainer that will read the records; absent without --target
-    # who reads the records, what it trains on, and what a person must set; absent if nobody is known to
-    read_by: Sequence[str] = ()
+    # who reads the records, what it trains on, and what a person must set; empty if nobody is known to
+    read_by: Sequence[str]
     schema: str | None  # the title of the file's schema; None if it has none
-    # that made the advantages; None for a kind without advantages
+    # that made the advantages; None unless records depend on them
     plan: Plan | None = field(metadata=asked_by(" or ".join(f"--to {kind}" for kind in WITH_ADVANTAGES)))
     records: int  # in the first output; `beside` has those of the others
     beside: Mapping[str, int]  # the records of each further output
@@ -111,6 +114,10 @@ class Exported:
     pairs_over_limit: int | None = field(default=None, metadata=asked_by("--max-pairs N"))
     # groups with a usable row that give no pair, counted for each prompt; absent unless records are pairs
     groups_without_pair: int | None = field(default=None, metadata=asked_by("--to pairs"))
+    # how many records are good (true) and bad (false); absent unless records are labels
+    labels: Mapping[str, int] | None = field(default=None, metadata=asked_by("--to labels"))
+    # records with the lowest reward of all rows, 0 if all are equal; absent unless records are weights
+    lowest_reward_records: int | None = field(default=None, metadata=asked_by("--to weights"))
     # the least reward that counts as solved;
     # None without --solved-at and --pass-at, absent unless records are prompts
     solved_at: Number | Absent = field(default=ABSENT, metadata=asked_by("--to prompts"))
@@ -126,6 +133,10 @@ class Exported:
 
 def _refuse_idle(given: Given, kind: ExportKind) -> None:
     """Refuse options of other kinds, and options of advantages where a kind has none."""
+    if kind.name == "labels" and "solved_at" in given and not _ARITHMETIC.isdisjoint(given):
+        raise UsageError(
+            "--solved-at has no effect beside a plan: labels are the signs of its advantages", "leave out one of them"
+        )
     if kind.name == "weights" and "mask" in given and not {"ratio_cap", "kl_from"} & {*given}:
         raise UsageError("--mask has no effect on --to weights alone", "add --ratio-cap or --kl-from")
     idle = [name for name in given if name in OPTIONS and OPTIONS[name].panel in ARITHMETIC]
@@ -149,6 +160,10 @@ def _of_other_kinds(name: str, kind: ExportKind, kinds: Sequence[str], also: str
     return UsageError(wrong, f"it is for --to {' and '.join(kinds)}{also}")
 
 
+# Options that name a plan: labels are then the signs of its advantages.
+_ARITHMETIC: Final = frozenset(name for name, row in OPTIONS.items() if row.panel in ARITHMETIC and name != "presets")
+
+
 def wanted_of(given: Given, plan: Plan, binding: Binding) -> Wanted:
     """What is exported."""
     choice = choice_of(given, per_group=1 if given.per_group is None else given.per_group)
@@ -156,7 +171,17 @@ def wanted_of(given: Given, plan: Plan, binding: Binding) -> Wanted:
     if length == "equal" or ("mask" in given and "length" in plan.needs):
         length = None  # the plan reads it, and it does not count tokens
     keep = tuple(dict.fromkeys(name for item in given.keep for name in items(item) if name))
-    return made(Wanted, given, choice=choice, pick=given.best, pass_at=draws_of(given), length=length, keep=keep)
+    by_sign = given.to == "labels" and not _ARITHMETIC.isdisjoint(given)
+    return made(
+        Wanted,
+        given,
+        choice=choice,
+        pick=given.best,
+        pass_at=draws_of(given),
+        length=length,
+        keep=keep,
+        by_sign=by_sign,
+    )
 
 
 def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
@@ -185,13 +210,12 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
     beside = {name: len(part.columns) for name, part in parts.items()}
     height = beside.pop("")
     without = reads.without if (reads := reads_of(wanted)) else ()
-    looked, chosen = rollouts.looked, np.unique(np.concatenate([*records.rows.values()]))
+    looked, chosen = rollouts.looked, records.all_rows
     names, rows = steps.names(columns), sum(narrow.lengths)
     refuse_written(names, records.columns.columns, wanted.keep)
     left_out = [Dropped(reason=reason, rows=rows) for reason, rows in records.left_out if rows]
+    dropped = [*dropped, *left_out, *of_foreign(narrow)]
     warnings = [*narrow.warnings, *records.warnings, *skipped]
-    if not height:
-        warnings.append("no record is left")
     facts = Exported(
         version=VERSION,
         to=wanted.to,
@@ -206,11 +230,11 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
         hidden_reasoning=None if looked is None else int(looked.hidden[looked.of(chosen)].sum()),
         target=wanted.target,
         read_by=[*to_know(wanted, looked, chosen, written_form(names, looked, chosen, columns), targets[0])],
-        plan=inspection.scored.plan if EXPORT_KINDS[wanted.to].has_advantages else None,
+        plan=inspection.scored.plan if _has_plan(wanted) else None,
         records=height,
         beside=beside,
         columns=[*names, *(name for name in records.columns.columns if name not in without)],
-        dropped=[*dropped, *left_out, *of_foreign(narrow)],
+        dropped=dropped,
         **records.facts,
         outputs=[target.name for target in targets],
         warnings=warnings,
@@ -218,6 +242,8 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
     )
     if job.gate is not None:
         job.gate.check(facts, written=Written())
+    if not height:
+        raise _nothing_left(wanted.to, rows, dropped)
 
     watching.phase("writing")
     refuse_changed(tables)
@@ -257,6 +283,19 @@ def _outputs(job: Job) -> list[Target]:
     words = ("", *beside)
     Path(folder).mkdir(parents=True, exist_ok=True)
     return [choose_target(replace(job.output, to=f"{folder}/{names.get(word, word)}{suffix}")) for word in words]
+
+
+def _has_plan(wanted: Wanted) -> bool:
+    """Whether records depend on advantages."""
+    return EXPORT_KINDS[wanted.to].has_advantages and (wanted.to != "labels" or wanted.by_sign)
+
+
+def _nothing_left(kind: str, rows: int, dropped: Sequence[Dropped]) -> DataError:
+    """The error for an export of nothing: a trainer would stop at an empty file with less to say."""
+    reasons = [f"{one.rows:,} {one.reason}" for one in dropped]
+    why = f": {'; '.join(reasons)}" if reasons else ""
+    cure = "other options of --to, or of the choice of groups, keep more"
+    return DataError(f"no record for {kind} is left of {rows:,} rows{why}", cure, written=Written())
 
 
 def refuse_written(names: Sequence[str], computed: Sequence[str], keep: Sequence[str]) -> None:

@@ -35,11 +35,13 @@ from grpo_cli.runs.export_texts import (
     RecordColumns,
     advantages_of_tokens,
     look,
+    names_of_groups,
     names_of_pairs,
     names_of_prompts,
     names_of_responses,
     refuse_different,
     refuse_formless,
+    texts_of_groups,
     texts_of_pairs,
     texts_of_prompts,
     texts_of_responses,
@@ -93,7 +95,7 @@ class OfTexts(Kind[RecordColumns]):
     def settled(self, columns: RecordColumns, looked: Looked | None, records: Records) -> RecordColumns:
         if looked is None:
             return columns
-        rows = np.unique(np.concatenate([*records.rows.values()]))
+        rows = records.all_rows
         refuse_formless(looked, rows)
         has_tools = looked.with_tools[looked.of(rows)].any()
         return columns if has_tools else replace(columns, tools="")
@@ -161,6 +163,27 @@ class Pairs(OfResponses):
         return texts_of_pairs(narrow, columns, records.rows["chosen"], records.rows["rejected"])
 
 
+class Labels(OfResponses):
+    """Rows that are good or bad."""
+
+    def records(self, rollouts: Rollouts, inspection: Inspection, columns: RecordColumns, wanted: Wanted) -> Records:
+        return exports.labels(rollouts, wanted)
+
+
+class Groups(OfResponses):
+    """Whole groups: a prompt, and its responses with their rewards and advantages."""
+
+    def records(self, rollouts: Rollouts, inspection: Inspection, columns: RecordColumns, wanted: Wanted) -> Records:
+        return exports.whole_groups(rollouts, wanted)
+
+    def names(self, columns: RecordColumns) -> list[str]:
+        return names_of_groups(columns)
+
+    def texts(self, narrow: Narrow, columns: RecordColumns, records: Records) -> Pieces:
+        members = records.members
+        return iter(()) if members is None else texts_of_groups(narrow, columns, members)
+
+
 class Weights(OfResponses):
     """Rows with a weight."""
 
@@ -168,9 +191,9 @@ class Weights(OfResponses):
 
     def records(self, rollouts: Rollouts, inspection: Inspection, columns: RecordColumns, wanted: Wanted) -> Records:
         records = exports.weights(rollouts, wanted)
-        if wanted.ratio_cap is None:
-            return records
-        return _times_ratio(records, inspection.narrow, wanted, wanted.ratio_cap)
+        if wanted.ratio_cap is not None:
+            records = _times_ratio(records, inspection.narrow, wanted, wanted.ratio_cap)
+        return records if wanted.copies is None else exports.as_copies(records, wanted.copies, wanted.choice.seed or 0)
 
 
 def _times_ratio(records: Records, narrow: Narrow, wanted: Wanted, cap: float) -> Records:
@@ -262,6 +285,8 @@ class Tokens(Kind[TokenColumns]):
 STEPS: Final[Mapping[str, Kind[Any]]] = {
     "sft": Sft(),
     "pairs": Pairs(),
+    "labels": Labels(),
+    "groups": Groups(),
     "weights": Weights(),
     "prompts": Prompts(),
     "tokens": Tokens(),

@@ -21,7 +21,12 @@ LINES = ".jsonl"
 
 def reads_of(wanted: Wanted) -> Reads | None:
     """How the trainer reads these records; None without a target."""
-    return None if wanted.target is None else target(wanted.target).kinds[wanted.to]
+    return None if wanted.target is None else target(wanted.target).kinds[_kind(wanted)]
+
+
+def _kind(wanted: Wanted) -> str:
+    """The kind as which these records are read: whole copies are rows like any."""
+    return "sft" if wanted.copies is not None else wanted.to
 
 
 def refuse_unread(wanted: Wanted, output: str | None) -> None:
@@ -29,20 +34,22 @@ def refuse_unread(wanted: Wanted, output: str | None) -> None:
     if wanted.target is None:
         return
     row = target(wanted.target)
-    if wanted.to not in row.kinds:
-        why = row.not_read.get(wanted.to, f"it does not read {wanted.to}")
-        others = readers(wanted.to)
+    kind = _kind(wanted)
+    if kind not in row.kinds:
+        why = row.not_read.get(kind, f"it does not read {kind}")
+        others = readers(kind)
         cure = (
             f"--target {', '.join(others)} read{'s' if len(others) == 1 else ''} it" if others else "no target reads it"
         )
-        raise UsageError(
-            f"--target {row.name} reads no --to {wanted.to}: {why}", [cure, f"--to {' or '.join(row.kinds)}"]
-        )
-    reads = row.kinds[wanted.to]
+        ways = [cure, f"--to {' or '.join(row.kinds)}"]
+        if kind == "weights" and "sft" in row.kinds:
+            ways.insert(0, "--copies N writes whole copies instead, which every trainer reads")
+        raise UsageError(f"--target {row.name} reads no --to {kind}: {why}", ways)
+    reads = row.kinds[kind]
     if wanted.form is not None and wanted.form != reads.form:
         wrong = f"--form {wanted.form} is not what --target {row.name} reads"
         raise UsageError(wrong, "leave out --form, or --target")
-    _refuse_suffix(row, wanted.to, reads, output)
+    _refuse_suffix(row, kind, reads, output)
 
 
 def _refuse_suffix(row: Target, kind: str, reads: Reads, output: str | None) -> None:
@@ -65,14 +72,21 @@ def _refuse_suffix(row: Target, kind: str, reads: Reads, output: str | None) -> 
 def to_know(wanted: Wanted, looked: Looked | None, rows: Index, written: str, output: Output) -> Iterator[str]:
     """Who reads these records, and what that person must know; `written` is the form in which they are."""
     reads = reads_of(wanted)
+    kind = _kind(wanted)
+    if reads is None and kind == "weights":
+        ignoring = [row.name for row in targets().values() if kind in row.not_read and "sft" in row.kinds]
+        yield f"{', '.join([*readers(kind), 'a loss of your own'])}; {', '.join(ignoring)} ignore the weight: --copies N"
+        return
     if reads is None:
-        as_they_are = [row.name for row in targets().values() if _fits(row, wanted.to, written, output)]
+        as_they_are = [row.name for row in targets().values() if _fits(row, kind, written, output)]
         if as_they_are:
             yield f"{', '.join(as_they_are)} as it is; --target NAME writes the form of another"
         return
     yield f"{target(str(wanted.target)).title} {reads.by}" + (
         f": trains on {reads.trains_on}" if reads.trains_on else ""
     )
+    if reads.entry:
+        yield f"dataset_info.json: {reads.entry.replace('{file}', Path(output.name).name)}"
     for when, say in reads.know.items():
         if when == "always" or _has(when, looked, rows):
             yield say

@@ -160,6 +160,11 @@ def names_of_pairs(columns: RecordColumns) -> list[str]:
     return _renamed([*texts, *columns.carried], columns)
 
 
+def names_of_groups(columns: RecordColumns) -> list[str]:
+    """The columns of a record that is a whole group."""
+    return _renamed(["prompt", "responses", *columns.carried], columns)
+
+
 def names_of_prompts(columns: RecordColumns) -> list[str]:
     """The columns of a record of a prompt."""
     return _renamed(["prompt", *columns.carried], columns)
@@ -172,8 +177,52 @@ def _renamed(names: Sequence[str], columns: RecordColumns) -> list[str]:
 
 def texts_of_responses(narrow: Narrow, columns: RecordColumns, rows: Index) -> Pieces:
     """Prompts and responses, or conversations."""
-    for frame, place in _texts_at(narrow, rows, columns.names, columns.beside):
+    rows, copies = np.unique(rows, return_counts=True)
+    done = 0
+    for once, at_once in _texts_at(narrow, rows, columns.names, columns.beside):
+        frame, place = once, at_once
+        of_rows = np.repeat(np.arange(len(once)), copies[done : done + len(once)])
+        done += len(once)
+        if len(of_rows) > len(once):
+            frame, place = once[of_rows], _repeated(at_once, of_rows)
         yield _as_read([*_said(frame, columns, place), *_beside(frame, columns, place)], columns, place)
+
+
+def _repeated(place: Place, rows: Index) -> Place:
+    return lambda at: place(int(rows[at]))
+
+
+def texts_of_groups(narrow: Narrow, columns: RecordColumns, members: pl.Series) -> Pieces:
+    """Whole groups, whose rows may be anywhere in the files, so the texts are first copied to a store on disk."""
+    rows = np.unique(members.explode().drop_nulls().to_numpy())
+    read = (frame for frame, _ in _texts_at(narrow, rows, columns.names, columns.beside))
+    groups = [group.to_numpy() for group in members]
+    with TextStore(read, rows, columns.read) as store:
+        sizes = np.array([store.size(group).sum() for group in groups], np.int64)
+        for some in _of_some_size(sizes):
+            parts = [_group(store.take(group), columns, _places(narrow, group)) for group in groups[some]]
+            yield pl.concat(parts) if parts else pl.DataFrame()
+
+
+def _group(frame: pl.DataFrame, columns: RecordColumns, place: Place) -> pl.DataFrame:
+    """One group as a record: its prompt, and lists of its responses and of what its rows keep."""
+    if columns.messages:
+        texts = at_response(_said(frame, replace(columns, form=None), place)["messages"])
+    else:
+        both = pl.concat([frame[columns.prompt].alias(""), frame[columns.response].alias("")])
+        always = columns.in_turns or bool(unwrapped(both).str.contains(r"^[\[{]").any())
+        texts = _said(frame, replace(columns, form="turns" if always else None), place)
+    one = _as_read([texts["prompt"], texts["completion"].alias("responses")], columns, place)
+    responses = columns.reads.names.get("responses", "responses") if columns.reads else "responses"
+    record = {name: _as_list(one[name]) if name == responses else one[name][0] for name in one.columns}
+    if columns.tools:
+        record[TOOLS] = _tools(frame[columns.tools][:1], place)[0]
+    record |= {name: _as_list(frame[name]) for name in columns.keep}
+    return pl.DataFrame({name: pl.Series([text], dtype=pl.String) for name, text in record.items()})
+
+
+def _as_list(texts: pl.Series) -> str:
+    return f"[{','.join(text or 'null' for text in texts)}]"
 
 
 def texts_of_prompts(narrow: Narrow, columns: RecordColumns, rows: Index) -> Pieces:
@@ -266,7 +315,7 @@ def _instructed(lists: pl.Series, frame: pl.DataFrame, columns: RecordColumns) -
 
 # --- as a trainer reads it ------------------------------------------------------------------------------------------
 
-_TEXTS = ("prompt", "completion", "messages", "chosen", "rejected")
+_TEXTS = ("prompt", "completion", "messages", "chosen", "rejected", "responses")
 
 
 def _as_read(parts: Sequence[pl.Series], columns: RecordColumns, place: Place) -> pl.DataFrame:

@@ -59,7 +59,8 @@ MORE = [
     "select rewards.jsonl --where 'std > 0' --control --holdout 0.2 -o out.jsonl",
     "select now.jsonl --against before.jsonl --where 'solved_runs <= runs' -o out.jsonl",
     "select rewards.jsonl --group-size 4 --partial drop --limit 3 --seed 1 -o -",
-    "export chats.jsonl --to weights -o out.jsonl --where 'std > 0'",
+    "export chats.jsonl --to weights -o out.jsonl --where 'std > 0'", "export chats.jsonl --to labels -o out.jsonl",
+    "export chats.jsonl --to pairs --target trl -o out.jsonl", "export chats.jsonl --to groups -m rloo -o out.jsonl",
     "export chats.jsonl --to pairs --pairs all --max-pairs 1 -o out.jsonl --config options.toml",
     "export tokens.jsonl --to tokens --tokens ids -o out.jsonl",
     "export rewards.jsonl --to prompts --prompt prompt_id --solved-at 0.5 -o out.jsonl",
@@ -67,7 +68,7 @@ MORE = [
     "compare rewards.jsonl --method rloo --method grpo --write -o out.jsonl",
     "compare graded.jsonl --method rloo --preset verl-grpo --config options.toml",
     "inspect rewards.jsonl --masked-column prompt_id=hex-255",
-    "verify scored.parquet --against rewards.parquet", "methods", "presets", "presets trl", "schemas",
+    "verify scored.parquet --against rewards.parquet", "methods", "presets", "presets trl", "schemas", "targets", "targets trl",
 ]  # fmt: skip
 
 
@@ -97,7 +98,7 @@ def schema_of(line: str) -> str:
         return f"{name}-parts"
     if name == "inspect" and {"--rescored", "--rescored-column"} & {*words}:
         return "inspect-rescored"
-    if name in {"methods", "presets", "schemas"} and words:
+    if name in {"methods", "presets", "schemas", "targets"} and words:
         if name == "schemas" and words[0] not in known_schemas():
             return f"{name}-file"
         return f"{name}-one" if name != "presets" or words[0] in presets() else name

@@ -137,6 +137,41 @@ class Schema(
     source: str  # the repository, the commit and the file where the layout was read
 
 
+class Reads(TypedDict):
+    """How a trainer reads one kind of export; what does not apply is absent."""
+
+    by: NotRequired[str]  # the class or the door that reads it
+    form: Literal["messages", "turns", "texts"]  # of conversations: one list, prompt and completion, or texts
+    suffixes: list[str]  # of the files that it reads
+    checked: Literal["run", "read"]  # whether its own loader ran on an export, or only its code was read
+    trains_on: NotRequired[str]  # the tokens that it trains on
+    names: NotRequired[dict[str, str]]  # what it calls columns that have another name elsewhere
+    without: NotRequired[list[str]]  # computed columns that are not written
+    arguments: NotRequired[Literal["text", "object"]]  # of tool calls; absent: as they are in the file
+    # text: as JSON text, also in lines; absent: a list in lines, text in Parquet
+    tools: NotRequired[Literal["list", "text"]]
+    turns: NotRequired[Literal["one"]]  # each side of a pair is one message, not a list
+    ignores: NotRequired[list[str]]  # columns that change nothing
+    folder: NotRequired[bool]  # train and valid in one folder
+    pooled: NotRequired[bool]  # each prompt once, whatever the groups
+    know: NotRequired[dict[str, str]]  # what a person must know or set, by when it matters
+    entry: NotRequired[str]  # what the trainer's own table of data sets needs
+
+
+class TargetDocument(TypedDict):
+    """A trainer, by what it reads."""
+
+    name: str  # as --target takes it
+    origin: str  # `built in`, or the package that has it
+    title: str  # what people call it
+    also: str  # other trainers that read the same; empty: none is known
+    release: str  # the released version that was run or read
+    source: str  # where its loaders are
+    checked: Literal["run", "read"]  # whether its own loader ran on an export, or only its code was read
+    kinds: dict[str, Reads]  # how it reads each kind of export
+    not_read: dict[str, str]  # of other kinds, why it does not read them
+
+
 # The documents of each command with --json, each by the name of its schema.
 DOCUMENTS: Mapping[str, Mapping[str, Any]] = {
     "compute": {"compute": Facts, "compute-parts": FactsOfParts},
@@ -151,6 +186,7 @@ DOCUMENTS: Mapping[str, Mapping[str, Any]] = {
     "methods": {"methods": list[Method], "methods-one": Method},
     "presets": {"presets": list[Preset], "presets-one": Preset},
     "schemas": {"schemas": list[Schema], "schemas-one": Schema, "schemas-file": SchemaMatch},
+    "targets": {"targets": list[TargetDocument], "targets-one": TargetDocument},
     "verify": {"verify": VerifyDocument},
     "add": {"add": Added},
 }  # fmt: skip
