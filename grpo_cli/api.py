@@ -511,8 +511,11 @@ def inspect(
     if against is not None and not isinstance(against, Mapping):
         raise UsageError("against takes runs by their names", "give them as against={'step200': before}")
     given = _checked(options, INSPECTED)
-    if "pass_at" in given and against is None:
-        raise UsageError("pass_at is for the comparison of runs", "give earlier ones with against={'step200': before}")
+    lost = [name for name in ("cluster", "pass_at") if name in given]
+    if lost and against is None:
+        raise UsageError(
+            f"{lost[0]} is for the comparison of runs", "give earlier ones with against={'step200': before}"
+        )
     found = _inspected(frame, given, rescored)
     if against is None:
         return Look(found)

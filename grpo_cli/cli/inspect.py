@@ -12,6 +12,7 @@ from grpo_cli.errors import UsageError, Way
 from grpo_cli.options.commands import COMMANDS, command_line
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import refuse_beside
+from grpo_cli.options.table import EVERY
 from grpo_cli.runs.gate import Gate
 from grpo_cli.runs.inspect import Job, run
 
@@ -134,8 +135,10 @@ def _against(given: Given) -> None:
 
 def refuse_without_runs(given: Given) -> None:
     """Refuse what only a comparison of runs has."""
-    if "pass_at" in given and "before" not in given:
-        raise UsageError("--pass-at is for the comparison of runs", Way("--against", fill="INPUT", lead="add"))
+    lost = [name for name in ("cluster", "pass_at") if name in given]
+    if lost and "before" not in given:
+        way = Way("--against", fill="INPUT", lead="add")
+        raise UsageError(f"{EVERY[lost[0]].flag} is for the comparison of runs", way)
 
 
 def _rescored(given: Given) -> None:

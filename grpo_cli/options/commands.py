@@ -149,7 +149,7 @@ _BUILT_IN: tuple[Command | str, ...] = (
         "report",
         "Plot rewards, groups and advantages: a self-contained HTML page or an image.",
         options=options_of(
-            "output", "force", "by", "before", "pass_at", "rescored", "rescored_column", "text_column", "duplicates", *DRIFT, *ADVANTAGE, *READ, *SHOWN,
+            "output", "force", "by", "before", "cluster", "pass_at", "rescored", "rescored_column", "text_column", "duplicates", *DRIFT, *ADVANTAGE, *READ, *SHOWN,
         ),
         common=(
             "preset", "method", *GROUPED, *REWARDED, "by", "before", "rescored", "text_column", "output",

@@ -111,6 +111,7 @@ class InspectKeywords(PlanKeywords, total=False):
     text_column: Text
     duplicates: Switch
     pass_at: Text
+    cluster: Text
     rescored_column: Text
     old_token_logprobs: Text
     token_entropy: Text

@@ -304,6 +304,8 @@ _MORE = _of_panels({
                metavar="K,..."),
         Several("before", "Earlier run on the same prompts: shows how solve rates changed, with a 95% interval. Of several, the first is the base. In select and export: other runs, counted by the facts runs and solved_runs of --where.",
                 spelled="--against", metavar="[NAME=]INPUT", brief="Earlier run to compare with"),
+        Column("cluster", "With --against: prompts with the same value, such as a template or a family, count together in intervals and p values, from 8 values up. Default: prompts are taken to be independent.",
+               brief="Prompts with the same value count together"),
         Option("rescored", "File with the earlier rewards of the same rollouts: how far both agree, which groups gain or lose their gradient, and which advantages change.",
                spelled="--old-rewards", other="--rescored", metavar="INPUT", brief="File with earlier rewards of these rollouts"),
         Column("rescored_column", "Column of the old rewards, in the --old-rewards input or else in this one (with --reward NEW).",

@@ -414,11 +414,13 @@ def _of_runs(compared: Runs) -> list[Figure]:
         shown |= {f"pass@{one.k}": one.pass_at for one in run.passes}
         shown |= {f"pass^{one.k}": one.pass_all for one in run.passes}
         rates += [_estimate(run.name, kind, found) for kind, found in shown.items() if found is not None]
-    said = "The mean over the prompts of each run, with its 95% interval."
+    together = f" Prompts with the same {compared.cluster} count together." if compared.cluster else ""
+    said = f"The mean over the prompts of each run, with its 95% interval.{together}"
     solved = Figure("run_rates", "estimates", "Solve rates of the runs", said, rates, x="", y="share of prompts")
     base = runs[0].name
     apart = [_estimate(one.name, f"change from {base}", one.change) for one in differences]
     said = "The change over the prompts of both runs, with its 95% interval. If it includes 0, other prompts may not change that way."
+    said += together
     for one in differences:
         for word, prompts in (("gained", one.gained), ("lost", one.lost)):
             if prompts:

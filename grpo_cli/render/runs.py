@@ -11,17 +11,16 @@ from grpo_cli.render.text import Sheet, clean, count, number, rescaled
 from grpo_cli.stats.against import Prompt
 from grpo_cli.stats.intervals import Estimate, in_words
 from grpo_cli.stats.runs import Difference, Runs
-from grpo_cli.values.key_text import labels_of
+from grpo_cli.values.key_text import cells, cut, labels_of, plain
 
+CLUSTER = 20  # characters of the value of a cluster
 DIGITS = 1  # of a rate in per cent; an interval is never that narrow
 
 
 def render(facts: Runs, console: Console) -> None:
     """Print what each run solves, and how far it is from the base."""
     sheet = Sheet(console)
-    sheet.row("matched by", clean(", ".join(facts.key)))
-    if (facts.worst, facts.best) != (0, 1):
-        sheet.row("solve rate", rescaled(facts.worst, facts.best))
+    _matched(sheet, facts)
     sheet.blank()
     rates = [[run.name, f"{run.prompts:,}", f"{run.rollouts:,}", *_rate(run.solve_rate)] for run in facts.runs]
     sheet.table(["run", "prompts", "rollouts", "solve rate", "95% interval"], rates)
@@ -40,7 +39,7 @@ def render(facts: Runs, console: Console) -> None:
     base = clean(facts.runs[0].name)
     sheet.blank()
     sheet.text(f"difference from {base}, on the prompts of both", style="bold")
-    heads = ["run", "prompts", "points", "95% interval", "p", "better (by chance)", "worse"]
+    heads = ["run", "prompts", "points", "95% interval", "p", "better (chance)", "worse"]
     sheet.table(heads, [_difference(one) for one in facts.differences])
     apart = []
     for one in facts.differences:
@@ -60,13 +59,23 @@ def render(facts: Runs, console: Console) -> None:
     sheet.row("verdict", clean(facts.verdict))
 
 
+def _matched(sheet: Sheet, facts: Runs) -> None:
+    """What names a prompt, which prompts count together, and what a solve rate is."""
+    sheet.row("matched by", clean(", ".join(facts.key)))
+    if facts.cluster is not None:
+        values = f"{facts.runs[-1].clusters:,} values of {clean(facts.cluster)}"
+        sheet.row("clusters", f"{values}; prompts with the same count together")
+    if (facts.worst, facts.best) != (0, 1):
+        sheet.row("solve rate", rescaled(facts.worst, facts.best))
+
+
 def _rate(found: Estimate | None) -> tuple[str, str]:
     return ("-", "-") if found is None else (f"{found.mean:.{DIGITS}%}", _between(found))
 
 
 def _difference(one: Difference) -> list[str]:
     points = f"{100 * one.change.mean:+.1f}"
-    p = in_words(one.p_holm).removeprefix("p ").removeprefix("= ")
+    p = "-" if one.p_holm is None else in_words(one.p_holm).removeprefix("p ").removeprefix("= ")
     better = f"{one.better:,} ({one.better_by_chance:,.0f})"
     worse = f"{one.worse:,} ({one.worse_by_chance:,.0f})"
     return [clean(one.name), f"{one.prompts:,}", points, _between(one.change), p, better, worse]
@@ -88,8 +97,9 @@ def _most_changed(prompts: Sequence[Prompt], width: int) -> list[str]:
     for one in prompts:
         rates = f"{number(one.before)} to {number(one.now)}"
         numbers.append(f"{one.shrunken:+.2f} of {one.change:+.2f}  {rates}  #{one.number} ")
-    labels = labels_of([one.key for one in prompts], width - max(map(len, numbers)))
-    return [text + label for text, label in zip(numbers, labels, strict=True)]
+    ends = [f"  ({cut(plain(one.cluster), CLUSTER)})" if one.cluster is not None else "" for one in prompts]
+    labels = labels_of([one.key for one in prompts], width - max(map(len, numbers)) - max(map(cells, ends)))
+    return [text + label + end for text, label, end in zip(numbers, labels, ends, strict=True)]
 
 
 def _between(found: Estimate) -> str:
@@ -105,6 +115,8 @@ def table(facts: Runs) -> pl.DataFrame:
     lines = []
     for run, difference in zip(facts.runs, (None, *facts.differences), strict=True):
         line = {"run": run.name, "prompts": run.prompts, "rollouts": run.rollouts}
+        if run.clusters is not None:
+            line["clusters"] = run.clusters
         line |= _columns("solve_rate", run.solve_rate)
         for one in run.passes:
             line |= _columns(f"pass@{one.k}", one.pass_at) | _columns(f"pass^{one.k}", one.pass_all)

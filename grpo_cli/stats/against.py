@@ -52,6 +52,7 @@ class Prompt:
     now: float  # its solve rate in this run, from 0 to 1
     change: float  # `now` minus `before`
     shrunken: float  # the part of the change that is expected to last; the rest is noise of few rollouts
+    cluster: str | None = None  # its value of --cluster as text; absent without it
 
 
 @dataclass(frozen=True)
@@ -97,11 +98,15 @@ def ends_of(runs: Sequence[Inspection]) -> tuple[float, float]:
     return worst, best
 
 
-def most_changed(pair: Matched, now: Rewards, before: Rewards, change: Vector) -> tuple[list[Prompt], list[Prompt]]:
-    """The prompts that gained and lost most."""
+def most_changed(
+    pair: Matched, now: Rewards, before: Rewards, change: Vector, clusters: pl.Series | None = None
+) -> tuple[list[Prompt], list[Prompt]]:
+    """The prompts that gained and lost most; `clusters` are those of the prompts of both, as text."""
     shrunken = _shrunken(change, now, before)
     prompts = pair.both.select("number", key="words")
     prompts = prompts.with_columns(before=before.rates, now=now.rates, change=change, shrunken=shrunken)
+    if clusters is not None:
+        prompts = prompts.with_columns(clusters.alias("cluster"))
     return _largest(prompts, pl.col("shrunken")), _largest(prompts, -pl.col("shrunken"))
 
 

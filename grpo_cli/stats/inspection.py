@@ -177,6 +177,9 @@ class View:
     sort: str = SORT  # the fact of groups that the list is ordered by
     length: str | None = None  # the column of response lengths; None: one found by name
     text: str | None = None  # the column of the responses; None: one found by name
+    cluster: str | None = (
+        None  # the column of --cluster, which says what prompts count together in a comparison of runs
+    )
     duplicates: bool | None = None  # whether texts are compared; None: the caller decides by file size
     logprobs: Mapping[str, str] = field(default_factory=dict)  # the columns of log-probs of tokens, by option
     named: Collection[str] = ()  # names in a condition: step columns among them become facts of a group
@@ -195,7 +198,7 @@ class Inspection:
     raw: Scored  # rows and groups with the weighted sum of the rewards, before shaping
     scored: Scored  # rows and groups with the advantages of the plan
     narrow: Narrow  # the rows that were read, with their groups and where they come from
-    # The column that has each of these: length, text, prompt, by, steps, advantage, stop, version, and "named", the text of a flag.
+    # The column that has each of these: length, text, prompt, by, steps, advantage, stop, cluster, version, and "named", the text of a flag.
     columns: Mapping[str, str]
     beside: object = None  # what a page shows beside it: other runs (`Runs`), or another reward (`Rescored`)
 
@@ -327,6 +330,7 @@ def _columns(names: Sequence[str], view: View, binding: Binding) -> dict[str, st
         "text": view.text or first(known_names.TEXTS),
         "prompt": first(known_names.PROMPTS),
         "named": view.text,
+        "cluster": view.cluster,
         "stop": first(known_names.TRUNCATED, names) if view.by_steps else None,
         "advantage": first(known_names.ADVANTAGES, names),
         "version": first(known_names.VERSIONS, names) if view.logprobs else None,
@@ -342,7 +346,7 @@ def _with_columns(
     carried: dict[str, Kind] = dict.fromkeys(steps, "key")
     if "length" in columns:
         carried[columns["length"]] = "number" if named else "key"
-    parts = ["by", "steps", "stop", "version"]
+    parts = ["by", "steps", "stop", "version", "cluster"]
     if view.duplicates:
         parts.append("text")
     for part in parts:

@@ -1,9 +1,14 @@
-"""Means over prompts with 95 % intervals, and p values of a change, from two prompts up.
+"""Means over prompts with 95 % intervals, and p values of a change.
 
 The interval is Student's, after imagined prompts are added: two that are never and two that are always solved for a rate, one
 that changed by +1 and one by -1 for a change. Without them a run that solves none of 5 prompts would be known to solve 0.
 Simulated with twelve kinds of policies, 1 to 16 rollouts and 5 to 500 prompts, 4,000 times each, the interval holds the truth
 in 93 to 100 % of the runs, where Student's alone does in 10 to 93 %.
+
+Prompts of a cluster, such as a template, may change together: then a cluster counts as one, with the sum of its prompts.
+Simulated with 400 prompts in 8, 20 and 80 clusters of equal and very unequal size, 4,000 times each, whose changes are normal,
+uniform or not shared at all, the interval holds the truth in 94 to 99 % of the runs. If prompts are taken to be independent and
+are not, it does so in 25 to 87 %.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ FEWEST_DEALS = 400  # however many rollouts: the smallest p value is 1 / 401
 SORTED = 4_000_000  # rollouts in all deals of graded rewards: half a second
 AT_ONCE = 100_000  # prompts dealt at once
 MANY = 200  # prompts from which a sum is normal
+FEWEST_CLUSTERS = 8  # from here on the simulation holds; of fewer, the variance between them is hardly known
 SURE = 0.05  # the p value below which a difference is said
 EQUAL = 1e-9  # sums that differ by less differ by rounding
 
@@ -42,12 +48,14 @@ class Estimate:
     high: float | None
 
 
-def estimate(values: Vector, imagined: tuple[float, ...], sizes: Vector | None = None) -> Estimate:
-    """The mean of these values, one for each prompt.
+def estimate(
+    values: Vector, imagined: tuple[float, ...], sizes: Vector | None = None, clusters: Index | None = None
+) -> Estimate:
+    """The mean of these values, one for each prompt; prompts of a cluster count together.
 
     If prompts count differently, the values are their parts of the sum, and `sizes` how much each counts: 1 on average.
     """
-    error = standard_error(values, imagined, sizes)
+    error = standard_error(values, imagined, sizes, clusters)
     mean = float(values.mean())
     if error is None:
         return Estimate(mean, None, None)
@@ -60,15 +68,21 @@ def estimate(values: Vector, imagined: tuple[float, ...], sizes: Vector | None =
 
 
 def standard_error(
-    values: Vector, imagined: tuple[float, ...], sizes: Vector | None = None
+    values: Vector, imagined: tuple[float, ...], sizes: Vector | None = None, clusters: Index | None = None
 ) -> tuple[float, float, int] | None:
-    """The centre of the interval, the standard error by leaving out one prompt after the other, and its degrees of freedom.
+    """The centre of the interval, the standard error by leaving out one prompt or cluster after the other, and its degrees of freedom.
 
-    If prompts count differently there are fewer degrees: those of as many equal ones as weigh the same (Kish).
+    If they count differently there are fewer degrees: those of as many equal ones as weigh the same (Kish). None if there are
+    too few, or if one has nearly all of the weight.
     """
-    if len(values) < 2:  # noqa: PLR2004 - a single one does not vary
-        return None
+    fewest = 2  # a single prompt does not vary
     sizes = np.ones(len(values)) if sizes is None else sizes
+    if clusters is not None:
+        fewest = FEWEST_CLUSTERS
+        sizes = np.bincount(clusters, sizes).astype(np.float64)
+        values = np.bincount(clusters, values).astype(np.float64)
+    if len(values) < fewest:
+        return None
     sums = np.concatenate([values, imagined])
     sizes = np.concatenate([sizes, np.ones(len(imagined))])
     total = sizes.sum()
@@ -76,13 +90,13 @@ def standard_error(
     without = (sums.sum() - sums) / (total - sizes)
     squares = ((without - centre) ** 2).sum()
     error = math.sqrt((len(sums) - 1) / len(sums) * squares)
-    as_many = int(total**2 / (sizes**2).sum() + EQUAL)
-    return centre, error, as_many - 1
+    freedom = int(total**2 / (sizes**2).sum() + EQUAL) - 1
+    return (centre, error, freedom) if freedom else None
 
 
-def detectable(values: Vector) -> float | None:
+def detectable(values: Vector, clusters: Index | None = None) -> float | None:
     """The smallest change that these prompts would show 8 times of 10."""
-    found = standard_error(values, OF_CHANGE)
+    found = standard_error(values, OF_CHANGE, clusters=clusters)
     if found is None:
         return None
     _, error, freedom = found
@@ -179,6 +193,34 @@ def p_value(now: Rewards, before: Rewards) -> float:
     return (1 + as_far) / (1 + deals)
 
 
+def p_value_of_clusters(change: Vector, clusters: Index) -> float | None:
+    """How often a mean change is as far from 0 as this if clusters vary around 0 as much as they do here.
+
+    It is below 0.05 where the interval does not include 0; None where there is no interval.
+    """
+    found = standard_error(change, OF_CHANGE, clusters=clusters)
+    if found is None:
+        return None
+    centre, error, freedom = found
+    return beyond(abs(centre) / error, freedom)
+
+
+def beyond(t: float, freedom: int) -> float:
+    """The chance that Student's t is farther from 0 than this: a finite series (Abramowitz and Stegun 26.7.3 and 26.7.4)."""
+    angle = math.atan(t / math.sqrt(freedom))
+    cosine = math.cos(angle)
+    odd = freedom % 2
+    term = cosine if odd else 1.0
+    series = 0.0
+    for k in range(odd + 1, freedom, 2):
+        series += term
+        term *= cosine**2 * k / (k + 1)
+    within = math.sin(angle) * series
+    if odd:
+        within = (angle + within) * 2 / math.pi
+    return max(1.0 - within, 0.0)
+
+
 def mcnemar(up: int, down: int) -> float:
     """The exact two-sided p value of this many prompts that were gained and lost."""
     changed = up + down
@@ -203,33 +245,36 @@ def holm(p_values: Mapping[str, float | None]) -> dict[str, float | None]:
 # --- in words ----------------------------------------------------------------------------------------------
 
 
-def in_a_sentence(run: str, base: str, prompts: int, change: Estimate, p: float | None) -> str:
+def in_a_sentence(run: str, base: str, prompts: int, change: Estimate, p: float | None, clusters: str = "") -> str:
     """What a run solves beside the base. `p` is about these prompts, the interval about others like them.
 
-    On few prompts, or where prompts change in both directions, the first may be certain and the second is not.
+    On few prompts, or where prompts change in both directions, the first may be certain and the second is not. Of `clusters`, such
+    as "12 values of family", both are about others.
     """
     more = "more" if change.mean > 0 else "fewer"
+    these = f"these {prompts:,} prompts"
+    solves = f"{run} solves {more} of {these} than {base}"
+    of_others = f"{prompts:,} prompts say nothing of others"
+    if prompts == 1:
+        these = "this prompt"
+        solves = f"{run} solves this prompt {more.replace('fewer', 'less')} often than {base}"
+        of_others = "1 prompt says nothing of others"
     seen = f"{100 * change.mean:+.1f} points"
     chance = in_words(p)
     is_sure = p is not None and p <= SURE
+    if clusters and (change.low is None or p is None):
+        return f"{solves}: {seen}, and {clusters} cannot tell whether that is chance"
     if change.low is None or change.high is None:
-        these = f"these {prompts:,} prompts"
-        solves = f"solves {more} of {these} than {base}"
-        nothing = f"{prompts:,} prompts say nothing of others"
-        if prompts == 1:
-            these = "this prompt"
-            solves = f"solves this prompt {more.replace('fewer', 'less')} often than {base}"
-            nothing = "1 prompt says nothing of others"
         if not is_sure:
-            solves = f"shows no clear difference from {base} on {these}"
-        return f"{run} {solves}: {seen} ({chance}), and {nothing}"
-    interval = f"95% interval {100 * change.low:.1f} to {100 * change.high:.1f}"
+            solves = f"{run} shows no clear difference from {base} on {these}"
+        return f"{solves}: {seen} ({chance}), and {of_others}"
+    over = f" over {clusters}" if clusters else ""
+    interval = f"95% interval{over} {100 * change.low:.1f} to {100 * change.high:.1f}"
     is_sure_of_others = not change.low <= 0 <= change.high
     if is_sure and is_sure_of_others:
         return f"{run} solves {more} of these prompts than {base}: {seen} ({interval}, {chance})"
     if is_sure:
-        not_of_others = f"which need not hold for others ({interval})"
-        return f"{run} solves {more} of these {prompts:,} prompts than {base}: {seen} ({chance}), {not_of_others}"
+        return f"{solves}: {seen} ({chance}), which need not hold for others ({interval})"
     if is_sure_of_others:
         return f"{run} may solve {more} of these prompts than {base}: {seen} ({interval}, but {chance})"
     return f"{run} shows no clear difference from {base} on {prompts:,} prompts: {seen} ({interval}, {chance})"

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.moments import Index
+from grpo_cli.errors import DataError
 from grpo_cli.stats.against import (
     Matched,
     Prompt,
@@ -21,9 +22,11 @@ from grpo_cli.stats.against import (
     most_changed,
     rewards_of,
 )
+from grpo_cli.stats.clusters import Clusters, many, renumbered
 from grpo_cli.stats.difficulty import DIGITS, pass_at
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.intervals import (
+    FEWEST_CLUSTERS,
     OF_CHANGE,
     OF_RATE,
     Estimate,
@@ -32,6 +35,7 @@ from grpo_cli.stats.intervals import (
     holm,
     in_a_sentence,
     p_value,
+    p_value_of_clusters,
 )
 from grpo_cli.stats.trends import Trend
 
@@ -61,6 +65,7 @@ class Run:
     rollouts: int  # of the run with a finite reward
     solve_rate: Estimate  # mean over prompts of their mean reward, where `worst` counts as 0 and `best` as 1
     passes: Sequence[Pass]  # one for each number of --pass-at; empty without it
+    clusters: int | None = None  # how many values of --cluster these prompts have; absent without it
 
     @property
     def pass_at(self) -> Mapping[str, Estimate | None]:
@@ -87,7 +92,9 @@ class Difference:
     only_here: int  # prompts with a reward in this run and not in the base
     only_base: int  # prompts with a reward in the base and not in this run
     change: Estimate  # mean over prompts of this run's solve rate minus the base's
-    p: float | None  # how often chance alone makes the mean change as large, in either direction
+    # how often chance alone makes the mean change as large, in either direction: the rollouts of each prompt dealt to the two
+    # runs at random; with --cluster, clusters that vary around 0. None if there are too few clusters
+    p: float | None
     p_holm: float | None  # `p` after Holm's correction for all runs that are compared with the base
     better: int  # prompts with a higher solve rate than in the base
     worse: int  # prompts with a lower solve rate than in the base
@@ -100,6 +107,7 @@ class Difference:
     prompts_for_2_points: int | None
     gained: Sequence[Prompt]  # up to 5 prompts that gained most, without noise; empty if chance explains the changes
     lost: Sequence[Prompt]  # up to 5 prompts that lost most, without noise; empty if chance explains the changes
+    clusters: int | None = None  # how many values of --cluster these prompts have; absent without it
 
 
 @dataclass(frozen=True)
@@ -119,6 +127,7 @@ class Runs:
     differences: Sequence[Difference]  # one for each run but the base, in the same order
     verdict: str  # what the differences show, as a sentence
     warnings: Sequence[str]  # of the newest run, then of the others, each after the name of its run
+    cluster: str | None = None  # the column of --cluster: prompts with the same value count together; absent without it
     config: str | None = None  # the file of options that was read; absent if none was
     # by the name of an earlier run; None for one without a trend column
     trends: Mapping[str, Trend | None] = field(default_factory=dict)
@@ -145,17 +154,23 @@ def compared(named: Mapping[str, Inspection], draws: Sequence[int] = ()) -> Runs
     worst, best = ends = ends_of([*named.values()])
     pairs = {name: matched(named[name], named[base]) for name in others}
     first = pairs[others[0]]
+    *earlier, newest = named
+    cluster = named[newest].columns.get("cluster")
     facts = []
+    clusters = {}
     for name, run in named.items():
         keys = first.keys[1] if name == base else pairs[name].keys[0]
-        facts.append(_run(name, run, keys, ends, draws))
-    found = {name: _difference(name, pair, ends) for name, pair in pairs.items()}
+        if cluster is not None:
+            clusters[name] = _clusters(name, run, keys)
+        facts.append(_run(name, run, keys, ends, draws, clusters.get(name)))
+    found = {name: _difference(name, pair, ends, clusters.get(name)) for name, pair in pairs.items()}
     adjusted = holm({name: one.p for name, one in found.items()})
     differences = [replace(one, p_holm=adjusted[name]) for name, one in found.items()]
-    *earlier, newest = named
     warnings = [*named[newest].facts.warnings]
     for name in earlier:
         warnings += [f"{name}: {line}" for line in named[name].facts.warnings]
+    if cluster is not None:
+        warnings += _of_clusters(cluster, facts, clusters, pairs)
     return Runs(
         version=1,
         key=first.names,
@@ -163,58 +178,76 @@ def compared(named: Mapping[str, Inspection], draws: Sequence[int] = ()) -> Runs
         best=best,
         runs=facts,
         differences=differences,
-        verdict=said(base, differences),
+        verdict=said(base, differences, cluster),
         warnings=warnings,
+        cluster=cluster,
     )
 
 
-def _run(name: str, run: Inspection, keys: pl.DataFrame, ends: tuple[float, float], draws: Sequence[int]) -> Run:
+def _run(
+    name: str,
+    run: Inspection,
+    keys: pl.DataFrame,
+    ends: tuple[float, float],
+    draws: Sequence[int],
+    clusters: Clusters | None,
+) -> Run:
     """The rates of one run over its own prompts."""
     prompts = keys.filter(run.groups["scored"] > 0)["key"].unique(maintain_order=True)
     rows = rewards_of(run, keys["key"], prompts, ends)
     solved = np.bincount(rows.prompts[rows.values >= 1], minlength=len(prompts))
+    of_prompts = None if clusters is None else clusters.codes(prompts)
     return Run(
         name=name,
         inputs=run.facts.inputs,
         prompts=len(prompts),
         rollouts=int(rows.n.sum()),
-        solve_rate=estimate(rows.rates, OF_RATE),
-        passes=[_pass(rows.n, solved, k) for k in draws],
+        solve_rate=estimate(rows.rates, OF_RATE, clusters=of_prompts),
+        passes=[_pass(rows.n, solved, k, of_prompts) for k in draws],
+        clusters=None if of_prompts is None else many(of_prompts),
     )
 
 
-def _pass(n: Index, solved: Index, k: int) -> Pass:
+def _pass(n: Index, solved: Index, k: int, clusters: Index | None) -> Pass:
     """pass@k and pass^k: k rollouts drawn from those of a prompt without replacement."""
     enough = n >= k
     if not enough.any():
         return Pass(k, None, None, len(n))
     n, solved = n[enough], solved[enough]
+    if clusters is not None:
+        clusters = renumbered(clusters[enough])
     rows = n.tolist()
     failed = n - solved
     one_solved = np.array(pass_at(rows, solved.tolist(), k))
     one_failed = np.array(pass_at(rows, failed.tolist(), k))
     left_out = int((~enough).sum())
-    return Pass(k, estimate(one_solved, OF_RATE), estimate(1 - one_failed, OF_RATE), left_out)
+    pass_any = estimate(one_solved, OF_RATE, clusters=clusters)
+    pass_all = estimate(1 - one_failed, OF_RATE, clusters=clusters)
+    return Pass(k, pass_any, pass_all, left_out)
 
 
-def _difference(name: str, pair: Matched, ends: tuple[float, float]) -> Difference:
+def _difference(name: str, pair: Matched, ends: tuple[float, float], clusters: Clusters | None) -> Difference:
     prompts = pair.both["key"]
     now, before = pair.rewards(ends)
     change = np.round(now.rates - before.rates, DIGITS)
     better, worse, same = counts_of(now.rates, before.rates)
     chance, moved = counts_by_chance(now, before)
-    gained, lost = most_changed(pair, now, before, change) if moved else ([], [])  # if not, all changes may be noise
-    p = p_value(now, before)
-    smallest = detectable(change)
+    words = None if clusters is None else clusters.words(prompts)
+    of_prompts = None if clusters is None else clusters.codes(prompts)
+    gained, lost = most_changed(pair, now, before, change, words) if moved else ([], [])  # if not, all may be noise
+    p = p_value(now, before) if of_prompts is None else p_value_of_clusters(change, of_prompts)
+    smallest = detectable(change, of_prompts)
     enough = None
-    if smallest is not None:  # the standard error falls with the root of the number of prompts
+    if (
+        smallest is not None
+    ):  # the standard error falls with the root of the number of prompts, or of clusters like these
         enough = math.ceil(len(prompts) * (smallest / POINTS) ** 2)
     return Difference(
         name=name,
         prompts=len(prompts),
         only_here=len(pair.scored[0]) - len(prompts),
         only_base=len(pair.scored[1]) - len(prompts),
-        change=estimate(change, OF_CHANGE),
+        change=estimate(change, OF_CHANGE, clusters=of_prompts),
         p=p,
         p_holm=None,
         better=better,
@@ -226,13 +259,53 @@ def _difference(name: str, pair: Matched, ends: tuple[float, float]) -> Differen
         prompts_for_2_points=enough,
         gained=gained,
         lost=lost,
+        clusters=None if of_prompts is None else many(of_prompts),
     )
+
+
+# --- clusters ----------------------------------------------------------------------------------------------
+
+
+def _clusters(name: str, run: Inspection, keys: pl.DataFrame) -> Clusters:
+    """The clusters of a run; an error names the run."""
+    try:
+        return Clusters.of(run, keys)
+    except DataError as error:
+        error.inside(name)
+        raise
+
+
+def _of_clusters(
+    column: str, runs: Sequence[Run], clusters: Mapping[str, Clusters], pairs: Mapping[str, Matched]
+) -> list[str]:
+    """Warnings of clusters that are too few, of prompts without one, or with another one in the base."""
+    base, *_, newest = runs
+    warnings = []
+    fewest = min(run.clusters or 0 for run in runs)
+    if fewest < FEWEST_CLUSTERS:
+        from_on = f"intervals and p values begin with {FEWEST_CLUSTERS}"
+        warnings.append(f"{fewest} values of {column} do not say how far prompts of others would vary: {from_on}")
+    if newest.clusters == newest.prompts:
+        warnings.append(f"no two prompts have the same value of {column}: none count together")
+    for name, of_run in clusters.items():
+        if of_run.without:
+            warnings.append(f"{name}: {of_run.without:,} of the prompts have no {column}; these count together")
+    for name, pair in pairs.items():
+        prompts = pair.both["key"]
+        others = clusters[name].words(prompts) != clusters[base.name].words(prompts)
+        if others.any():
+            what = f"another {column} in {base.name}: that of {name} counts"
+            warnings.append(f"{others.sum():,} of the prompts have {what}")
+    return warnings
 
 
 # --- in words ----------------------------------------------------------------------------------------------
 
 
-def said(base: str, differences: Sequence[Difference]) -> str:
+def said(base: str, differences: Sequence[Difference], cluster: str | None) -> str:
     """What the differences show, as a sentence to paste."""
-    parts = [in_a_sentence(one.name, base, one.prompts, one.change, one.p_holm) for one in differences]
+    parts = []
+    for one in differences:
+        of_clusters = "" if cluster is None else f"{one.clusters:,} values of {cluster}"
+        parts.append(in_a_sentence(one.name, base, one.prompts, one.change, one.p_holm, of_clusters))
     return f"{'; '.join(parts)}."

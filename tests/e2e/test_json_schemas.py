@@ -48,7 +48,7 @@ MORE = [
     "inspect steps.jsonl -g prompt_id,step --where 'mean < 0.5' --sort length --top 0 --by prompt_id",
     "inspect two_rewards.jsonl -r accuracy -r format --length-column sample --combine normalize",
     "inspect tokens.jsonl", "inspect tokens.jsonl --token-logprobs s --old-token-logprobs o --token-entropy e --by n",
-    "inspect now.jsonl --against before.jsonl",
+    "inspect now.jsonl --against before.jsonl", "inspect now.jsonl --against before.jsonl --cluster prompt_id",
     "inspect now.jsonl --against base=before.jsonl --against before.jsonl --pass-at 1 --config options.toml",
     "inspect graded.jsonl --rescored others.jsonl --rollout sample --config options.toml",
     "inspect steps.jsonl -g prompt_id,step --rescored steps.jsonl --rollout sample --config options.toml",
