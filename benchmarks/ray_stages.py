@@ -120,7 +120,7 @@ def main() -> None:
         workers.begin([], mark)
         mark("started")
         facts = compute_files.run(job, mark, workers).facts
-        rows = 0 if facts is None else facts.rows
+        rows = facts.summary.rows if isinstance(facts, compute_files.Facts) else 0
         mark("ended")
         over.set()
     print(f"{rows:,} rows; load {os.getloadavg()[0]:.1f}; Ray started in {marks[0][1] - begun:.1f} s")

@@ -470,7 +470,8 @@ class Look:
     def __repr__(self) -> str:
         """The findings in at most 30 lines; `print` shows all."""
         facts = self.inspection.facts
-        lines = [f"{facts.rows} rows in {facts.groups} groups by {', '.join(facts.group_key)}"]
+        summary = facts.summary
+        lines = [f"{summary.rows} rows in {summary.groups} groups by {', '.join(summary.group_key)}"]
         for verdict in self.verdicts:
             lines += wrap(verdict, WIDTH, initial_indent="* ", subsequent_indent="  ")
         return "\n".join([*lines[: LINES - 1], "print() shows all; .facts, .groups, .show(key), .chart(name)"])

@@ -42,12 +42,12 @@ def _explain(given: Given, facts: Facts | FactsOfParts, parts: Sequence[Computed
     from grpo_cli.render.text import Sheet
 
     console = screen(given)
-    each = facts.parts if isinstance(facts, FactsOfParts) else [facts]
+    each = [part.facts for part in facts.parts] if isinstance(facts, FactsOfParts) else [facts]
     for part, own in zip(parts, each, strict=True):
         if isinstance(facts, FactsOfParts):
             if part is not parts[0]:
                 console.print()
-            Sheet(console).part(facts.plan_by, own.value)
+            Sheet(console).part(facts.plan_by, own.summary.value)
         explain.render(replace(own, inputs=facts.inputs), part.scored, part.narrow, console)
 
 

@@ -36,7 +36,7 @@ def report(given: Given) -> None:
     from grpo_cli.render.text import count
 
     facts = inspection.facts
-    of_what = f"{count(facts.rows, 'row')} in {count(facts.groups, 'group')}"
+    of_what = f"{count(facts.summary.rows, 'row')} in {count(facts.summary.groups, 'group')}"
     by = f", options of {given['config']}" if "config" in given else ""
     size = write_report(inspection, target, _command(sys.argv[1:]), force=force)
     if not given.quiet:

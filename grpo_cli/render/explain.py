@@ -32,19 +32,22 @@ DIGITS = 6  # of the statistics of a group
 def render(facts: Facts, scored: Scored, narrow: Narrow, console: Console) -> None:
     """Print the columns and the grouping, the plan, and a group; nothing has been or will be written."""
     sheet = Sheet(console)
-    plan = facts.plan
+    plan = facts.summary.plan
     sheet.rows(summary.rows(summary.READ, facts))
-    sheet.row("reward", [clean(plan_text.weighted(plan, facts.reward_columns, "r")), *text_outcomes(facts.map)])
-    for role, name in facts.role_columns.items():
+    sheet.row(
+        "reward",
+        [clean(plan_text.weighted(plan, facts.summary.reward_columns, "r")), *text_outcomes(facts.summary.map)],
+    )
+    for role, name in facts.summary.role_columns.items():
         said = "all responses have the same length" if name == "equal" else clean(name)
         sheet.row(role.replace("_", " "), said)
     sheet.blank()
     sheet.rows(summary.preset(facts))
     sheet.row("method", f"{plan.method}: {plan.estimator.summary}")
-    sheet.rows((f"  {part}", lines) for part, lines in plan_text.parts(plan, facts.reward_columns))
+    sheet.rows((f"  {part}", lines) for part, lines in plan_text.parts(plan, facts.summary.reward_columns))
     sheet.blank()
     example = worked_example(plan, scored, narrow)
-    columns = ", ".join(map(clean, facts.group_key))
+    columns = ", ".join(map(clean, facts.summary.group_key))
     label = narrow.label(example.group["group"][0], KEY)
     group = f"{columns} = {label}" if columns else label
     files = {file for file, _ in example.places}
@@ -57,7 +60,7 @@ def render(facts: Facts, scored: Scored, narrow: Narrow, console: Console) -> No
         for line in lines:
             sheet.text(line)
     sheet.blank()
-    sheet.warnings(facts.warnings)
+    sheet.warnings(facts.summary.warnings)
     sheet.text("nothing was written")
 
 

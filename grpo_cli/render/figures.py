@@ -88,10 +88,11 @@ def _row_outcomes(inspection: Inspection) -> np.ndarray:
 
 def _rewards(inspection: Inspection) -> Figure:
     facts = inspection.facts
+    summary = facts.summary
     raw = inspection.raw
-    size = facts.group_sizes
-    units = f"{facts.unit}s"
-    every = facts.rows if facts.unit == "row" else facts.rollouts
+    size = summary.group_sizes
+    units = f"{summary.unit}s"
+    every = summary.rows if summary.unit == "row" else summary.rollouts
     caption = f"{facts.live_rows:,} of {every:,} {units} are in groups with a gradient."
     if size.min == size.max:
         caption += f" Every group has {size.max:,} {units}."
@@ -116,7 +117,7 @@ def _components(inspection: Inspection) -> list[Figure]:
 
 
 def _component_says(name: str, column: RewardColumn) -> str:
-    mean = column.mean
+    mean = column.values.mean
     share = column.zero_variance_share
     if mean is None:
         return f"{name} alone."
@@ -158,7 +159,8 @@ def _solve_rates(inspection: Inspection) -> Figure | None:
 
 
 def _sizes(inspection: Inspection) -> Figure | None:
-    size = inspection.facts.group_sizes
+    summary = inspection.facts.summary
+    size = summary.group_sizes
     if size.min == size.max:
         return None  # a single bar: the caption of the rewards says it
     usual, many = max(size.counts.items(), key=itemgetter(1))
@@ -166,8 +168,8 @@ def _sizes(inspection: Inspection) -> Figure | None:
     for line in lines:
         if "value" in line:
             line["where"] = f"size == {line['value']:g}"
-    sizes = f"Groups have {size.min:,} to {size.max:,} {inspection.facts.unit}s"
-    share = percent(many / inspection.facts.groups)
+    sizes = f"Groups have {size.min:,} to {size.max:,} {summary.unit}s"
+    share = percent(many / summary.groups)
     caption = f"{sizes}; {share} have {int(usual):,}."
     return Figure("sizes", "stacked", "Group sizes", caption, lines, x="group size", y="groups")
 
@@ -303,7 +305,7 @@ def _off_policy(inspection: Inspection) -> list[Figure]:
 
 def _bands(inspection: Inspection, shown: Collection[str]) -> dict[str, dict[str, Number]]:
     """The 95 % interval of the mean reward at these values of the trend: rows of a group are alike, so groups are the sample."""
-    ends = inspection.facts.reward
+    ends = inspection.facts.summary.reward
     first = inspection.narrow.groups.first
     if inspection.by is None or ends.min is None or ends.max is None:
         return {}

@@ -88,7 +88,7 @@ def render(facts: Inspected, console: Console, browse: str = "", *, asked: Colle
         if sections:
             sheet.blank()
     run = facts.steps or facts.by
-    heads = {"group_std": "in group", "zero_variance": label_of_equal(facts.plan)}
+    heads = {"group_std": "in group", "zero_variance": label_of_equal(facts.summary.plan)}
     if run is not None:
         _sparklines(run.lines, heads, sheet)
     if not full:
@@ -101,17 +101,18 @@ def render(facts: Inspected, console: Console, browse: str = "", *, asked: Colle
     if facts.off_policy is not None:
         for drift in facts.off_policy.by:
             _drift_by(drift, sheet)
-    sheet.warnings(facts.warnings)
+    sheet.warnings(facts.summary.warnings)
     sheet.row("verdict", map(clean, facts.verdicts))
 
 
-def render_group(group: ShownGroup, console: Console) -> None:
+def render_group(shown: ShownGroup, console: Console) -> None:
     """Print one group of `show_group`: its facts, its rows with as much of their text as fits, and conversations below them."""
     sheet = Sheet(console)
-    rows = group.rows
+    group = shown.group
+    rows = shown.rows
     sheet.row("group", cut(f"#{group.number} {plain(group.key)}", 3 * sheet.width))
-    if group.prompt and plain(group.prompt) != plain(group.key):
-        sheet.row("prompt", cut(clean(group.prompt), 3 * sheet.width))
+    if shown.prompt and plain(shown.prompt) != plain(group.key):
+        sheet.row("prompt", cut(clean(shown.prompt), 3 * sheet.width))
     numbers = ("scored", "mean", "std", "min", "max", "solve_rate")
     facts = [f"{name.replace('_', ' ')} {number(getattr(group, name))}" for name in numbers]
     sheet.row("facts", "  ".join(facts))
@@ -237,28 +238,30 @@ def _most_and_least(listed: Listed, browse: str, sheet: Sheet) -> None:
 
 
 def _inputs(facts: Inspected) -> Sections:
+    summary = facts.summary
     if facts.inputs:
         yield "input", [file_list(facts.inputs)]
-    if facts.schema:
-        yield "schema", [clean(facts.schema)]
-    without = facts.unscorable - facts.left_out
-    rows = row_count(facts.rows, facts.rollouts)
+    if summary.schema:
+        yield "schema", [clean(summary.schema)]
+    without = summary.unscorable - summary.left_out
+    rows = row_count(summary.rows, summary.rollouts)
     if without:
         rows += f", {without:,} without a finite reward"
-    yield "rows", [rows, *map(clean, marked_lines(facts.marks))]
+    yield "rows", [rows, *map(clean, marked_lines(summary.marks))]
 
 
 def _groups(facts: Inspected) -> Sections:
-    size = facts.group_sizes
-    groups = f"{facts.groups:,} of {size.max:,}"
+    summary = facts.summary
+    size = summary.group_sizes
+    groups = f"{summary.groups:,} of {size.max:,}"
     if size.min < size.max:
-        groups = f"{facts.groups:,} of {size.min:,} to {size.max:,} {facts.unit}s, median {number(size.median)}"
-    elif facts.unit == "rollout":
+        groups = f"{summary.groups:,} of {size.min:,} to {size.max:,} {summary.unit}s, median {number(size.median)}"
+    elif summary.unit == "rollout":
         groups += " rollouts"
-    if facts.singletons:
-        groups += f", {count(facts.singletons, 'group')} with a single reward"
-    where = [clean(note) for note in facts.notes if note.startswith("where ")]
-    yield "groups", [groups, clean(f"by {facts.key_note}"), *where]
+    if summary.singletons:
+        groups += f", {count(summary.singletons, 'group')} with a single reward"
+    where = [clean(note) for note in summary.notes if note.startswith("where ")]
+    yield "groups", [groups, clean(f"by {summary.key_note}"), *where]
 
 
 def _of_columns(facts: Inspected) -> list[str]:
@@ -268,18 +271,18 @@ def _of_columns(facts: Inspected) -> list[str]:
     lines = [clean(weighted_sum([*columns], weights))]
     if facts.combine == "normalize" and len(columns) > 1:
         lines.append("(the sum; the plan normalises each column separately)")
-    return [*lines, *text_outcomes(facts.map)]
+    return [*lines, *text_outcomes(facts.summary.map)]
 
 
 def _rewards(facts: Inspected) -> Sections:
     columns = facts.rewards
     components = facts.components
-    yield "rewards", [*_of_columns(facts), *_distribution(facts.reward)]
+    yield "rewards", [*_of_columns(facts), *_distribution(facts.summary.reward)]
     if len(columns) < 2:  # noqa: PLR2004 - a single one is the reward
         return
     others = {} if components is None else {"length": components.length, "advantage": components.advantage}
     for name, reward in columns.items():
-        lines = _distribution(reward)
+        lines = _distribution(reward.values)
         notes = []
         if reward.unscorable:
             notes.append(f"{reward.unscorable:,} missing")
@@ -296,7 +299,7 @@ def _rewards(facts: Inspected) -> Sections:
 
 def _rewards_in_brief(facts: Inspected) -> Sections:
     """Which columns, and the mean and std of their sum."""
-    yield "rewards", [*_of_columns(facts), *_distribution(facts.reward)[:1]]
+    yield "rewards", [*_of_columns(facts), *_distribution(facts.summary.reward)[:1]]
 
 
 def _components(facts: Inspected) -> Sections:
@@ -350,7 +353,7 @@ def _difficulty(facts: Inspected) -> Sections:
 
 
 def _zero_variance(facts: Inspected) -> Sections:
-    constant = facts.zero_variance
+    constant = facts.summary.zero_variance
     said = "none: rewards differ in every group that can be compared"
     if constant.share is None:
         said = "no group has two rewards to compare"
@@ -359,12 +362,12 @@ def _zero_variance(facts: Inspected) -> Sections:
         if constant.nearly:
             split.append(f"{constant.nearly:,} nearly equal")
         said = f"{percent(constant.share)} of the groups: {', '.join(split)}"
-    yield label_of_equal(facts.plan), [said]
+    yield label_of_equal(facts.summary.plan), [said]
 
 
 def _other_sizes(facts: Inspected) -> Sections:
     sizes = facts.at_size
-    if all(at.alive == 1 for at in sizes) or not facts.plan.gives_equal_rewards_0:
+    if all(at.alive == 1 for at in sizes) or not facts.summary.plan.gives_equal_rewards_0:
         return
     columns = [("group size", ["with a gradient"])]
     notes = set()
@@ -381,6 +384,7 @@ def _other_sizes(facts: Inspected) -> Sections:
 
 
 def _spread(facts: Inspected) -> Sections:
+    summary = facts.summary
     spread = facts.spread
     size = facts.effective_rows
     if spread.within is not None:
@@ -389,9 +393,9 @@ def _spread(facts: Inspected) -> Sections:
             said += f" ({percent(spread.between_share)} of the variance)"
         yield "spread", [said]
     effective = "" if size is None else f"; effective sample size {number(size)} ({facts.method})"
-    every = facts.rows if facts.unit == "row" else facts.rollouts
-    of = f"{facts.live_rows:,} of {every:,} {facts.unit}s"
-    among = "in groups with a gradient" if facts.plan.gives_equal_rewards_0 else "in groups whose rewards differ"
+    every = summary.rows if summary.unit == "row" else summary.rollouts
+    of = f"{facts.live_rows:,} of {every:,} {summary.unit}s"
+    among = "in groups with a gradient" if summary.plan.gives_equal_rewards_0 else "in groups whose rewards differ"
     yield "sample size", [f"{of} are {among}{effective}"]
 
 

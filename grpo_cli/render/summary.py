@@ -50,7 +50,7 @@ def render(facts: Facts | FactsOfParts, console: Console) -> None:
         return
     for part in facts.parts:
         sheet.part(facts.plan_by, part.value)
-        _print(BLOCKS_OF_PART, part, sheet)
+        _print(BLOCKS_OF_PART, part.facts, sheet)
         sheet.blank()
     total = f"{facts.rows:,} in {count(facts.groups, 'group')}"
     read = [("input", [file_list(facts.inputs)]), ("rows", [total])]
@@ -62,7 +62,7 @@ def _print(parts: Iterable[Sequence[Section]], facts: Facts, sheet: Sheet, scree
     """Print blocks; without warnings on one screen, if needed without empty lines and the end of a long formula."""
     blocks = [rows(block, facts) for block in parts]
     height = sum(map(sheet.height, blocks))
-    spaced = screen is None or facts.warnings or height + len(blocks) - 1 <= screen
+    spaced = screen is None or facts.summary.warnings or height + len(blocks) - 1 <= screen
     if screen is not None and not spaced and height > screen:
         formula, *others = blocks
         room = screen - sum(map(sheet.height, others))
@@ -74,7 +74,7 @@ def _print(parts: Iterable[Sequence[Section]], facts: Facts, sheet: Sheet, scree
         sheet.rows(block)
         if spaced:
             sheet.blank()
-    sheet.warnings(facts.warnings)
+    sheet.warnings(facts.summary.warnings)
 
 
 def rows(sections: Iterable[Section], facts: Facts) -> list[tuple[str, list[str]]]:
@@ -84,9 +84,9 @@ def rows(sections: Iterable[Section], facts: Facts) -> list[tuple[str, list[str]
 
 def method(facts: Facts) -> Sections:
     """The formula with its constants."""
-    plan = facts.plan
+    plan = facts.summary.plan
     yield from preset(facts)
-    lines = [f"  {line}" for line in plan_text.describe(plan, facts.reward_columns)]
+    lines = [f"  {line}" for line in plan_text.describe(plan, facts.summary.reward_columns)]
     yield "method", [marked(plan.method, ESTIMATORS.origin(plan.method)), *lines]
 
 
@@ -103,14 +103,15 @@ def preset(facts: Facts) -> Sections:
 
 def inputs(facts: Facts) -> Sections:
     """Files, rows and row statuses."""
+    summary = facts.summary
     if facts.inputs:
         yield "input", [file_list(facts.inputs)]
-    if facts.schema:
-        first, *others = facts.notes
+    if summary.schema:
+        first, *others = summary.notes
         notes = [note for note in others if " = " not in note]
         yield "schema", [*map(clean, (first.removeprefix("read as "), *notes))]
-    status = [f"{size:,} {name}" for name, size in facts.status.items() if size]
-    line = f"{row_count(facts.rows, facts.rollouts)}: {', '.join(status)}"
+    status = [f"{size:,} {name}" for name, size in summary.status.items() if size]
+    line = f"{row_count(summary.rows, summary.rollouts)}: {', '.join(status)}"
     if facts.dropped_rows:
         line += f"; {facts.dropped_rows:,} not written"
     if facts.copied_rows:
@@ -120,48 +121,52 @@ def inputs(facts: Facts) -> Sections:
 
 def groups(facts: Facts) -> Sections:
     """Group sizes and the group key."""
-    size = facts.group_sizes
+    summary = facts.summary
+    size = summary.group_sizes
     if size.min == size.max:
-        sizes = f"{facts.groups:,} x {count(size.max, facts.unit)}"
+        sizes = f"{summary.groups:,} x {count(size.max, summary.unit)}"
     else:
-        sizes = f"{facts.groups:,} of {size.min:,} to {size.max:,} {facts.unit}s, median {number(size.median)}"
-    yield "groups", [f"{sizes}, by {clean(facts.key_note)}"]
+        sizes = f"{summary.groups:,} of {size.min:,} to {size.max:,} {summary.unit}s, median {number(size.median)}"
+    yield "groups", [f"{sizes}, by {clean(summary.key_note)}"]
 
 
 def batches(facts: Facts) -> Sections:
     """The batches, if the plan uses any."""
-    used = facts.plan.uses_batch
-    if not used and facts.batches == 1:
+    summary = facts.summary
+    used = summary.plan.uses_batch
+    if not used and summary.batches == 1:
         return
-    key = facts.batch_key
-    whole = "all rows of the part" if facts.value else "the whole input"
+    key = summary.batch_key
+    whole = "all rows of the part" if summary.value else "the whole input"
     by = {"input": whole, "file": "each file"}.get(key, f"each value of {clean(key)}")
     unused = "" if used else ", not used by this plan"
-    yield "batches", [f"{facts.batches:,}: {by}{unused}"]
+    yield "batches", [f"{summary.batches:,}: {by}{unused}"]
 
 
 def reward(facts: Facts) -> Sections:
     """The distribution of the rewards."""
-    name = plan_text.weighted(facts.plan, facts.reward_columns, "r")
+    summary = facts.summary
+    name = plan_text.weighted(summary.plan, summary.reward_columns, "r")
     lines = ["no finite reward"]
-    if facts.reward.count:
-        lines = distribution_lines(facts.reward)
-        if facts.plan.shape:
+    if summary.reward.count:
+        lines = distribution_lines(summary.reward)
+        if summary.plan.shape:
             name += " (before shaping)"
-    yield "rewards", [name, *text_outcomes(facts.map), *lines]
+    yield "rewards", [name, *text_outcomes(summary.map), *lines]
 
 
 def zero_variance(facts: Facts) -> Sections:
     """Zero-variance groups: how many, and which."""
-    constant = facts.zero_variance
-    rule = facts.plan.groups
-    label = label_of_equal(facts.plan)
+    summary = facts.summary
+    constant = summary.zero_variance
+    rule = summary.plan.groups
+    label = label_of_equal(summary.plan)
     if constant.share is None:
         yield label, ["no group has two scored rows"]
         return
     lines = ["none: rewards differ in every group that can be compared"]
     if constant.groups:
-        lines = [_constant(constant, facts.plan)]
+        lines = [_constant(constant, summary.plan)]
     if nearly := constant.nearly:
         lines.append(f"{count(nearly, 'group')} more with nearly equal rewards (relative spread <= 1e-9)")
     skipped = _skipped(facts, "zero-variance")
@@ -189,15 +194,16 @@ def _has(groups: int) -> str:
 
 def others(facts: Facts) -> Sections:
     """Singletons, small groups and rows without a reward or with a mark; what they get is among the rules of the method."""
-    if facts.singletons:
-        groups = f"{count(facts.singletons, 'group')} with a single scored row"
+    summary = facts.summary
+    if summary.singletons:
+        groups = f"{count(summary.singletons, 'group')} with a single scored row"
         yield "singletons", [groups, *_keys(_skipped(facts, "singleton"), "reward")]
     small = _skipped(facts, "small-group")
     if small.groups:
-        fewer = f"with fewer than {facts.plan.groups.min_size} scored rows"
+        fewer = f"with fewer than {summary.plan.groups.min_size} scored rows"
         yield "small groups", [f"{count(small.groups, 'group')} {fewer}", *_keys(small, "mean")]
-    yield "marked", [*map(clean, marked_lines(facts.marks))]
-    if without := facts.unscorable - facts.left_out:
+    yield "marked", [*map(clean, marked_lines(summary.marks))]
+    if without := summary.unscorable - summary.left_out:
         empty = _skipped(facts, "unscorable")
         lines = [f"{count(without, 'row')} without a finite reward"]
         if empty.groups:
@@ -207,7 +213,8 @@ def others(facts: Facts) -> Sections:
 
 def advantage(facts: Facts) -> Sections:
     """The distribution of the advantages."""
-    values = facts.advantage
+    summary = facts.summary
+    values = summary.advantage
     scale = largest(values)
     said = "no finite advantage"
     if values.min is not None:
@@ -217,9 +224,9 @@ def advantage(facts: Facts) -> Sections:
         if rows:
             said += f", {rows:,} {words}"
     over = []
-    if facts.unit == "rollout":
+    if summary.unit == "rollout":
         over.append("of rows: a rollout counts with each of its rows")
-    over += [f"of rows, {line}" for line in plan_text.distilled(facts.plan)]
+    over += [f"of rows, {line}" for line in plan_text.distilled(summary.plan)]
     yield "advantages", [*over, said, *_on_tokens(facts.per_token)]
 
 
@@ -257,7 +264,7 @@ BLOCKS_OF_PART = (*BLOCKS[:-1], (advantage,))
 
 def _skipped(facts: Facts, reason: Reason) -> Skipped:
     """The groups that were skipped for a reason, or kept in spite of it."""
-    for skip in (*facts.skipped, *facts.kept):
+    for skip in (*facts.summary.skipped, *facts.summary.kept):
         if skip.reason == reason:
             return skip
     return Skipped(reason, 0, 0, ())

@@ -81,11 +81,13 @@ class Job(OnFiles):
 
 
 @dataclass(frozen=True)
-class Facts(Summary):
+class Facts:
     """The summary of `compute`; `seconds` is missing if a gate stopped it."""
 
+    INLINE: ClassVar = ("summary",)
     NOT_SHOWN: ClassVar = frozenset({"value", "key_note"})
 
+    summary: Summary
     # that the plan comes from, and what options changed of it; None without --preset
     preset: Origin | None = field(metadata=asked_by("--preset NAME"))
     inputs: Sequence[str]  # the files; - is standard input
@@ -99,13 +101,22 @@ class Facts(Summary):
     seconds: float | None = None  # the whole run took; absent if a gate stopped it
     config: str | None = None  # the file of options that was read; absent if none was
 
+    def warned(self, warnings: Sequence[str]) -> Facts:
+        """The facts with further warnings."""
+        return replace(self, summary=self.summary.warned(warnings))
 
-class FactsOfPart(Facts):
+
+@dataclass(frozen=True)
+class FactsOfPart:
     """The result for the rows with one value of --plan-by."""
 
-    NOT_SHOWN = frozenset(
-        {"key_note", "version", "inputs", "advantage_column", "more_columns", "outputs", "seconds", "config"}
+    INLINE: ClassVar = ("facts",)
+    NOT_SHOWN: ClassVar = frozenset(
+        {"version", "inputs", "advantage_column", "more_columns", "outputs", "seconds", "config"}
     )
+
+    value: str  # of the column of --plan-by
+    facts: Facts
 
 
 @dataclass(frozen=True)
@@ -127,6 +138,10 @@ class FactsOfParts:
     seconds: float | None = None  # the whole run took; absent if a gate stopped it
     config: str | None = None  # the file of options that was read; absent if none was
 
+    def warned(self, warnings: Sequence[str]) -> FactsOfParts:
+        """The facts with further warnings."""
+        return replace(self, warnings=[*self.warnings, *warnings])
+
 
 @dataclass(frozen=True)
 class PartOfRun:
@@ -141,7 +156,7 @@ class PartOfRun:
     @property
     def warnings(self) -> Sequence[str]:
         """About rows of the part, and about files and outputs."""
-        return [*self.part.warnings, *self.whole.warnings]
+        return [*self.part.facts.summary.warnings, *self.whole.warnings]
 
 
 class Done(NamedTuple):
@@ -187,8 +202,7 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
     notes = write(output, parts, tables, targets, stages.phase, stages.write) if targets else []
     if facts is not None:
         seconds = round(time.perf_counter() - started, 3)
-        names = [target.name for target in targets]
-        facts = replace(facts, outputs=names, warnings=[*facts.warnings, *notes], seconds=seconds)
+        facts = replace(facts.warned(notes), outputs=[target.name for target in targets], seconds=seconds)
     return Done(facts=facts, parts=parts)
 
 
@@ -272,7 +286,7 @@ def _facts(job: Job, part: Computed, read: Collection[str], of_files: Sequence[s
     kept = int(scored.rows[".kept"].sum())
     used = set() if output.tokens is None else {output.tokens.length}
     named = {role: name for role, name in summary.role_columns.items() if name not in used}
-    warnings = [*summary.warnings, *unread_columns(named, read)]
+    warnings = [*unread_columns(named, read)]
     if not kept:
         warnings.append("no row is left: every group was dropped")
     warnings += of_files if job.parts is None else ()
@@ -288,7 +302,7 @@ def _facts(job: Job, part: Computed, read: Collection[str], of_files: Sequence[s
     origin_of = "" if job.parts is None else job.parts.name(summary.value)
     tokens = None if part.tokens is None or output.tokens is None else token_facts(output.tokens, part.tokens)
     return Facts(
-        **{**vars(summary), "warnings": warnings},
+        summary=summary.warned(warnings),
         preset=job.origins.get(origin_of),
         inputs=[table.name for table in narrow.tables],
         advantage_column=output.column,
@@ -302,12 +316,18 @@ def _facts(job: Job, part: Computed, read: Collection[str], of_files: Sequence[s
 
 def _of_parts(parts: PlanBy, each: Sequence[Facts], warnings: Sequence[str]) -> FactsOfParts:
     """The facts of a run with --plan-by: those of each part, and those that all parts share."""
-    shared = ("version", "inputs", "advantage_column", "more_columns", "outputs")
-    sums = ("rows", "groups", "dropped_rows", "copied_rows")
+    first = each[0]
     return FactsOfParts(
-        **{name: getattr(each[0], name) for name in shared},
-        **{name: sum(getattr(facts, name) for facts in each) for name in sums},
+        version=first.summary.version,
+        inputs=first.inputs,
+        advantage_column=first.advantage_column,
+        more_columns=first.more_columns,
+        outputs=first.outputs,
         plan_by=parts.column,
-        parts=[FactsOfPart(**{**vars(facts), "inputs": ()}) for facts in each],
+        rows=sum(facts.summary.rows for facts in each),
+        groups=sum(facts.summary.groups for facts in each),
+        dropped_rows=sum(facts.dropped_rows for facts in each),
+        copied_rows=sum(facts.copied_rows for facts in each),
+        parts=[FactsOfPart(facts.summary.value, replace(facts, inputs=())) for facts in each],
         warnings=warnings,
     )

@@ -56,7 +56,7 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> Facts:
         why = f"{dropped} dropped: incomplete last block" if dropped else "standard input was empty"
         raise DataError("-: no rows", why)
     summary = tally.facts(job.plan)
-    warnings = [*summary.warnings]
+    warnings = []
     if summary.groups == summary.rows > 1 and not job.binding.singletons_meant:
         warnings.append("every group has a single row: the key may be an id of the rollout, not of the prompt")
     if summary.left_out == summary.rows:
@@ -64,7 +64,7 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> Facts:
     columns = output.tokens
     tokens = None if columns is None else OnTokens(columns.given, counts["tokens"], counts["response_tokens"])
     return Facts(
-        **{**vars(summary), "warnings": warnings},
+        summary=summary.warned(warnings),
         preset=job.origins.get(""),
         inputs=[STDOUT],
         advantage_column=output.column,

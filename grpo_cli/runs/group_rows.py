@@ -64,7 +64,7 @@ def show_group(inspection: Inspection, key: str, most: int | None = None) -> Sho
     texts = said(inspection, rows)
     lines = describe_rows(inspection, rows)
     described = [replace(line, text=written(text.response)) for line, text in zip(lines, texts, strict=True)]
-    return ShownGroup(**vars(facts), prompt=written(texts[0].prompt), rows=described)
+    return ShownGroup(group=facts, prompt=written(texts[0].prompt), rows=described)
 
 
 def said(inspection: Inspection, rows: Index) -> list[Said]:

@@ -147,7 +147,7 @@ def looked_at(
     inspection, two = two_rewards(inspection, others, job.other, where=job.where, over=over)
     if job.whole:
         inspection = described(inspection, view, over)
-        two = replace(two, warnings=[*dict.fromkeys([*two.warnings, *inspection.facts.warnings])])
+        two = replace(two, warnings=[*dict.fromkeys([*two.warnings, *inspection.facts.summary.warnings])])
         return with_other(inspection, two, two.verdict, two.warnings)
     return replace(inspection, beside=two)
 
@@ -180,8 +180,8 @@ def described(inspection: Inspection, view: View, over: OverTables) -> Inspectio
     except DataError as error:
         if view.logprobs or isinstance(error, InputChanged):
             raise
-        warnings = [*inspection.facts.warnings, f"how far off-policy the rows are is not known: {error}"]
-        return inspection.telling(warnings=warnings)
+        warnings = [*inspection.facts.summary.warnings, f"how far off-policy the rows are is not known: {error}"]
+        return inspection.warned(warnings)
     if found is None and view.logprobs:
         wrong = f"no row has log-probs other than 0 in {first}"
         raise DataError(wrong, "name other columns", place=narrow.tables[0].name)

@@ -9,7 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, ClassVar, Final, Literal, NotRequired, TypedDict
 
@@ -219,6 +219,10 @@ class Summary:
     notes: Sequence[str]  # how the files were read, and what the group key and the reward are
     warnings: Sequence[str]  # what may be wrong with the rows or the options, a sentence each
     plan: Plan  # the method with all of its settings
+
+    def warned(self, warnings: Sequence[str]) -> Summary:
+        """The summary with further warnings."""
+        return replace(self, warnings=[*self.warnings, *warnings])
 
     @property
     def skipped_rows(self) -> int:

@@ -42,9 +42,12 @@ NOT_SHOWN = frozenset({
 
 
 @dataclass(frozen=True)
-class RewardColumn(facts.Distribution):
+class RewardColumn:
     """A reward column by itself, without its weight."""
 
+    INLINE: ClassVar = ("values",)
+
+    values: facts.Distribution
     unscorable: int  # rows without a finite reward in this column, rows that are left out of their groups among them
     # of the groups with two finite rewards in this column, those where all are equal; None without such groups
     zero_variance_share: Number
@@ -121,19 +124,24 @@ class RowLine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShownGroup(GroupLine):
+class ShownGroup:
     """The group of --show with its rows."""
 
+    INLINE: ClassVar = ("group",)
+
+    group: GroupLine
     prompt: str | None  # of the first row of the group; None if no column is known for it
     rows: Sequence[RowLine]  # of the group, in the order of the files
 
 
 @dataclass(frozen=True)
-class Inspected(facts.Summary):
+class Inspected:
     """Statistics of rewards and groups: the result of `inspect`; `show` is present with --show."""
 
+    INLINE: ClassVar = ("summary",)
     NOT_SHOWN: ClassVar = NOT_SHOWN | {"value"}  # fields that a document does not have
 
+    summary: facts.Summary
     advantage_column: str | None  # that has logged advantages, if there is one
     combine: Literal["sum", "normalize"]  # whether components are added up or standardised first
     rewards: Mapping[str, RewardColumn]  # each reward column by itself, unweighted
@@ -211,11 +219,15 @@ class Inspection:
         """The inspection with other facts of these names."""
         return replace(self, described=replace(self.facts, **facts))
 
+    def warned(self, warnings: Sequence[str]) -> Self:
+        """The inspection with these warnings."""
+        return self.telling(summary=replace(self.facts.summary, warnings=warnings))
+
     def read_from(self, inputs: Sequence[str], warnings: Sequence[str]) -> Self:
         """The inspection of these files, with further warnings."""
         if self.described is None:
             return self
-        return self.telling(inputs=inputs, warnings=[*self.facts.warnings, *warnings])
+        return self.telling(inputs=inputs).warned([*self.facts.summary.warnings, *warnings])
 
     @property
     def rows(self) -> pl.DataFrame:
@@ -401,9 +413,8 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
         warnings = [*warnings, "advantages are those of rows, without what the teacher adds on each token"]
     failed = 0 if narrow.marked is None else int((narrow.left_out & narrow.marked.met).sum())
     alive = groups.filter(~pl.col("constant"), pl.col("scored") > 1)
-    of_summary = {**vars(summary), "plan": plan, "warnings": warnings}
     said = Inspected(
-        **of_summary,
+        summary=replace(summary, plan=plan, warnings=warnings),
         advantage_column=columns.get("advantage"),
         combine=plan.rewards.combine,
         rewards=_by_column(inspection, summary),
@@ -441,8 +452,7 @@ def _by_column(inspection: Inspection, summary: facts.Summary) -> dict[str, Rewa
     weights = inspection.scored.plan.rewards.weights
     if len(names) == 1 and not raw.plan.rewards.weights and raw.plan.unit.take == "each":
         share = summary.zero_variance.share
-        of_sum = vars(summary.reward)
-        alone = RewardColumn(**of_sum, unscorable=summary.unscorable, zero_variance_share=share, weight=1.0)
+        alone = RewardColumn(summary.reward, unscorable=summary.unscorable, zero_variance_share=share, weight=1.0)
         return {names[0]: alone}
     described = {}
     codes = raw.rows["group"].to_numpy()
@@ -450,7 +460,7 @@ def _by_column(inspection: Inspection, summary: facts.Summary) -> dict[str, Rewa
         values = inspection.narrow.table[f"reward.{k}"]
         spread = facts.distribution(values)
         described[name] = RewardColumn(
-            **vars(spread),
+            spread,
             unscorable=len(values) - spread.count,
             zero_variance_share=facts.constant_share(codes, values, len(inspection.groups)),
             weight=weights[k] if weights else 1.0,

@@ -166,9 +166,9 @@ def compared(named: Mapping[str, Inspection], draws: Sequence[int] = ()) -> Runs
     found = {name: _difference(name, pair, ends, clusters.get(name)) for name, pair in pairs.items()}
     adjusted = holm({name: one.p for name, one in found.items()})
     differences = [replace(one, p_holm=adjusted[name]) for name, one in found.items()]
-    warnings = [*named[newest].facts.warnings]
+    warnings = [*named[newest].facts.summary.warnings]
     for name in earlier:
-        warnings += [f"{name}: {line}" for line in named[name].facts.warnings]
+        warnings += [f"{name}: {line}" for line in named[name].facts.summary.warnings]
     if cluster is not None:
         warnings += _of_clusters(cluster, facts, clusters, pairs)
     return Runs(

@@ -38,7 +38,7 @@ def with_verdicts(inspection: Inspection, *first: str) -> Inspection:
 
 def with_other(inspection: Inspection, beside: object, sentence: str, warnings: Sequence[str]) -> Inspection:
     """The inspection beside another run, several or another reward; its first sentence and its warnings are also of these."""
-    return replace(with_verdicts(inspection.telling(warnings=warnings), sentence), beside=beside)
+    return replace(with_verdicts(inspection.warned(warnings), sentence), beside=beside)
 
 
 def percent(share: float) -> str:
@@ -67,7 +67,7 @@ def equal_at(constant: ZeroVariance) -> dict[str, int]:
 
 def _trend(facts: Inspected) -> Iterator[str]:
     """How a run went, from its first steps to its last; of categories, the one with the most groups without a gradient."""
-    without = "without a gradient" if facts.plan.gives_equal_rewards_0 else "with equal rewards"
+    without = "without a gradient" if facts.summary.plan.gives_equal_rewards_0 else "with equal rewards"
     for trend in filter(None, (facts.steps, facts.by)):
         way = _course if over_steps(trend.lines) else _worst
         yield from way(trend.column, trend.lines, without)
@@ -125,25 +125,27 @@ def three(value: float) -> str:
 
 
 def _unscorable(facts: Inspected) -> Iterator[str]:
-    if without := facts.unscorable - facts.left_out:
+    summary = facts.summary
+    if without := summary.unscorable - summary.left_out:
         treatment = "stops at them unless --missing says how to treat them"
-        if facts.declared_unscorable >= facts.unscorable:
+        if summary.declared_unscorable >= summary.unscorable:
             treatment = "leaves them out, as the schema says"
         rows, have = ("row", "has") if without == 1 else ("rows", "have")
-        share = percent(without / facts.rows)
+        share = percent(without / summary.rows)
         yield f"{without:,} {rows} ({share}) {have} no finite reward. compute {treatment}."
 
 
 def _marked(facts: Inspected) -> Iterator[str]:
     """Rows that failed, and what rewards of 0 would do to the mean; rows that are masked."""
-    left_out = facts.left_out
-    masked = facts.masked
-    rows = facts.rows
-    mean = facts.reward.mean
+    summary = facts.summary
+    left_out = summary.left_out
+    masked = summary.masked
+    rows = summary.rows
+    mean = summary.reward.mean
     if left_out:
         share = percent(left_out / rows)
-        marks = marks_of(facts.marks, "left_out")
-        scored = rows - facts.unscorable
+        marks = marks_of(summary.marks, "left_out")
+        scored = rows - summary.unscorable
         zeros = ""
         if facts.failed and mean is not None and mean > 0 and left_out >= CONSTANT * rows:
             lower = mean * scored / (scored + left_out)
@@ -151,22 +153,24 @@ def _marked(facts: Inspected) -> Iterator[str]:
         yield f"{share} of the rows are left out of their groups ({marks}).{zeros}"
     if masked:
         share = percent(masked / rows)
-        marks = marks_of(facts.marks, "masked")
+        marks = marks_of(summary.marks, "masked")
         cure = " --masked-rows exclude leaves them out." if masked >= CONSTANT * rows else ""
         yield f"{share} of the rows are masked ({marks}). Their rewards count.{cure}"
 
 
 def _singletons(facts: Inspected) -> Iterator[str]:
-    if facts.groups and facts.singletons == facts.groups > 1:
+    summary = facts.summary
+    if summary.groups and summary.singletons == summary.groups > 1:
         yield "Every group has a single reward, and nothing to compare it with. If prompts were sampled several times, name the prompt's id with --group, or give --group-size N."
-    elif facts.singletons:
-        share = percent(facts.singletons / facts.groups)
-        have = "group has" if facts.singletons == 1 else "groups have"
-        yield f"{facts.singletons:,} {have} a single reward and nothing to compare it with: {share}."
+    elif summary.singletons:
+        share = percent(summary.singletons / summary.groups)
+        have = "group has" if summary.singletons == 1 else "groups have"
+        yield f"{summary.singletons:,} {have} a single reward and nothing to compare it with: {share}."
 
 
 def _zero_variance(facts: Inspected) -> Iterator[str]:
-    constant = facts.zero_variance
+    summary = facts.summary
+    constant = summary.zero_variance
     if constant.share is None:
         return
     if not constant.groups:
@@ -174,15 +178,15 @@ def _zero_variance(facts: Inspected) -> Iterator[str]:
         return
     comparable = round(constant.groups / constant.share)
     split = [f"{percent(many / comparable)} {word}" for word, many in equal_at(constant).items()]
-    of = "groups" if comparable == facts.groups else f"the {comparable:,} groups that can be compared"
-    without = label_of_equal(facts.plan)
-    advice = _advice(facts) if facts.plan.gives_equal_rewards_0 and constant.share >= CONSTANT else ""
+    of = "groups" if comparable == summary.groups else f"the {comparable:,} groups that can be compared"
+    without = label_of_equal(summary.plan)
+    advice = _advice(facts) if summary.plan.gives_equal_rewards_0 and constant.share >= CONSTANT else ""
     yield f"{percent(constant.share)} of {of} have {without}: {', '.join(split)}.{advice}"
 
 
 def _advice(facts: Inspected) -> str:
     """What to do about groups without a gradient; if no other is left, dropping them is no cure."""
-    constant = facts.zero_variance
+    constant = facts.summary.zero_variance
     ways = []
     if constant.share != 1:
         ways.append("dropping them (--zero-variance drop)")
@@ -195,9 +199,10 @@ def _advice(facts: Inspected) -> str:
 
 def _larger_groups(facts: Inspected) -> Iterator[str]:
     """Suggest the smallest size at which clearly more groups would have a gradient."""
-    constant = facts.zero_variance.share
-    sizes = facts.group_sizes
-    if constant is None or constant < CONSTANT or not facts.plan.gives_equal_rewards_0:
+    summary = facts.summary
+    constant = summary.zero_variance.share
+    sizes = summary.group_sizes
+    if constant is None or constant < CONSTANT or not summary.plan.gives_equal_rewards_0:
         return
     now = 1 - constant
     most = 1.0
@@ -233,7 +238,7 @@ def _length(facts: Inspected) -> Iterator[str]:
         return
     correlation = facts.length.within_groups
     # A correlation by chance has the standard deviation 1/sqrt(freedom).
-    freedom = facts.length.rows - facts.groups - 1
+    freedom = facts.length.rows - facts.summary.groups - 1
     if abs(correlation) >= CORRELATED and correlation**2 * freedom > SURE**2:
         level = "higher" if correlation > 0 else "lower"
         yield f"Within groups, longer responses get {level} rewards (correlation {correlation:+.2f}): is length being rewarded?"
@@ -241,7 +246,7 @@ def _length(facts: Inspected) -> Iterator[str]:
 
 def _duplicates(facts: Inspected) -> Iterator[str]:
     share = None if facts.duplicates is None else facts.duplicates.share
-    mixed = any(isinstance(warning, SeveralPrompts) for warning in facts.warnings)
+    mixed = any(isinstance(warning, SeveralPrompts) for warning in facts.summary.warnings)
     if share is not None and share >= REPEATED and not mixed:
         yield f"{percent(share)} of the responses repeat another response of their group: is the temperature too low, or was a file read twice?"
 

@@ -243,19 +243,20 @@ class Browser(App[list[str]]):
     def _head_of(self, rollout: Rollout, stop: str) -> list[Text]:
         """What is known of a rollout, and where it is."""
         inspection = self.model.inspection
-        sign = sign_of(rollout.advantage)
-        advantage = f" · advantage {'+' * (sign == 'good')}{number(rollout.advantage)}"
+        line = rollout.line
+        sign = sign_of(line.advantage)
+        advantage = f" · advantage {'+' * (sign == 'good')}{number(line.advantage)}"
         parts = list[str]()
-        if rollout.length is not None:
-            length = number(rollout.length)
+        if line.length is not None:
+            length = number(line.length)
             of_tokens = "tok" in inspection.columns["length"]
             parts.append(f"{length} tokens" if of_tokens else f"length {length}")
         if inspection.by is not None:
             parts.append(f"{clean(inspection.columns['by'])} {inspection.by[rollout.position]}")
         if stop:
             parts.append(clean(stop))
-        parts.append(f"{clean(PurePath(rollout.file).name)} row {rollout.row:,}")
-        reward = Text(f"reward {number(rollout.reward)}")
+        parts.append(f"{clean(PurePath(line.file).name)} row {line.row:,}")
+        reward = Text(f"reward {number(line.reward)}")
         return [reward, Text.styled(advantage, sign), *(Text(f" · {part}") for part in parts)]
 
     def _show_text(self, rollout: Rollout | None, stop: str, passages: list[Passage], laid: list[Text]) -> None:

@@ -108,22 +108,23 @@ def _columns(model: Model) -> list[Column]:
 
 def rollout_lines(rollouts: Sequence[Rollout], *, several: bool) -> tuple[str, list[Text]]:
     """The head and the lines of the rollouts of a group, which may be in `several` files."""
-    advantages = [line.advantage for line in rollouts]
+    rows = [rollout.line for rollout in rollouts]
+    advantages = [row.advantage for row in rows]
     colours = [*map(sign_of, advantages)]
     signs = ["+" if colour == "good" else "" for colour in colours]
     signed = [sign + text for sign, text in zip(signs, column(advantages), strict=True)]
-    columns = [["reward", *column([line.reward for line in rollouts])], ["advantage", *signed]]
-    if any(line.length is not None for line in rollouts):
-        columns.append(["length", *(number(line.length) for line in rollouts)])
-    columns.append([" ", *(SIGNS.get(line.status, "!") for line in rollouts)])
-    places = [f"{line.row:,}" for line in rollouts]
+    columns = [["reward", *column([row.reward for row in rows])], ["advantage", *signed]]
+    if any(row.length is not None for row in rows):
+        columns.append(["length", *(number(row.length) for row in rows)])
+    columns.append([" ", *(SIGNS.get(row.status, "!") for row in rows)])
+    places = [f"{row.row:,}" for row in rows]
     if several:
-        places = [f"{clean(PurePath(line.file).name)}:{line.row}" for line in rollouts]
+        places = [f"{clean(PurePath(row.file).name)}:{row.row}" for row in rows]
     columns.append(["row", *places])
-    names = [*rollouts[0].rewards] if rollouts else []
+    names = [*rows[0].rewards] if rows else []
     if len(names) > 1:
         for name in names:
-            rewards = [number(line.rewards[name], digits=3) for line in rollouts]
+            rewards = [number(row.rewards[name], digits=3) for row in rows]
             columns.append([clean(name)[:12], *rewards])
     widths = [max(map(cell_len, cells)) for cells in columns]
     head, *lines = (map(_right, cells, widths) for cells in zip(*columns, strict=True))

@@ -70,9 +70,10 @@ class GroupLine:
 
 
 @dataclass(frozen=True)
-class Rollout(RowLine):
+class Rollout:
     """A rollout of a group, and its position in the input."""
 
+    line: RowLine
     position: int
 
 
@@ -181,8 +182,10 @@ class Model:
         """The rollouts of a group, the largest advantage first."""
         (rows,) = rows_of_groups(self.inspection, [code])
         described = zip(describe_rows(self.inspection, rows), rows.tolist(), strict=True)
-        lines = [Rollout(**vars(line), position=row) for line, row in described]
-        return sorted(lines, key=lambda line: -np.inf if line.advantage is None else line.advantage, reverse=True)
+        lines = [Rollout(line, position=row) for line, row in described]
+        return sorted(
+            lines, key=lambda one: -np.inf if one.line.advantage is None else one.line.advantage, reverse=True
+        )
 
     # --- steps -------------------------------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ def picture_of(inspection: Inspection, kind: str) -> bytes:
     from grpo_cli.render.report.page import tiles
 
     facts = inspection.facts
-    rows = f"{count(facts.rows, 'row')} in {count(facts.groups, 'group')}"
+    rows = f"{count(facts.summary.rows, 'row')} in {count(facts.summary.groups, 'group')}"
     rows = ", ".join([rows, *_others(inspection)])
     numbers = " · ".join(f"{words} {value}" for words, value in tiles(inspection).items())
     lines = [rows, *wrap(facts.verdicts[0], WRAPPED), numbers]

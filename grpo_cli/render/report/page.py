@@ -30,8 +30,9 @@ CELL_FIGURES = 2  # figures in a cell of a notebook
 def page(inspection: Inspection, drawn: Sequence[Figure], groups: GroupTable, title: str, origin: str) -> str:
     """The whole page. `groups` are those of the table with their rows."""
     facts = inspection.facts
+    summary = facts.summary
     charts = {figure.name: _specification(figure) for figure in drawn}
-    data = {"charts": charts, "groups": document(groups), "total": facts.groups}
+    data = {"charts": charts, "groups": document(groups), "total": summary.groups}
     # The data must not end an element of the page.
     encoded = json.dumps(data, separators=(",", ":"), ensure_ascii=False, default=str, allow_nan=False)
     encoded = encoded.replace("<", "\\u003c")
@@ -39,7 +40,7 @@ def page(inspection: Inspection, drawn: Sequence[Figure], groups: GroupTable, ti
     inputs = ", ".join(names[:INPUTS])
     if len(names) > INPUTS:
         inputs += f" and {len(names) - INPUTS:,} more"
-    rows = f"{count(facts.rows, 'row')} in {count(facts.groups, 'group')}"
+    rows = f"{count(summary.rows, 'row')} in {count(summary.groups, 'group')}"
     main = "".join(_figure(figure) for figure in drawn if not figure.more)
     details = "".join(_figure(figure) for figure in drawn if figure.more)
     return Template(_part("page.html")).substitute(
@@ -54,7 +55,7 @@ def page(inspection: Inspection, drawn: Sequence[Figure], groups: GroupTable, ti
         details=details,
         shown=html.escape(groups.says),
         data=encoded,
-        notes=_items(map(html.escape, (*facts.notes, *facts.warnings))),
+        notes=_items(map(html.escape, (*summary.notes, *summary.warnings))),
     )
 
 
@@ -116,21 +117,22 @@ def _specification(figure: Figure) -> Any:
 def tiles(inspection: Inspection) -> dict[str, str]:
     """The numbers at the top."""
     facts = inspection.facts
-    zero = facts.zero_variance.share
-    shown = {"groups": f"{facts.groups:,}"}
-    if facts.rollouts != facts.rows:
-        shown["rollouts"] = f"{facts.rollouts:,}"
+    summary = facts.summary
+    zero = summary.zero_variance.share
+    shown = {"groups": f"{summary.groups:,}"}
+    if summary.rollouts != summary.rows:
+        shown["rollouts"] = f"{summary.rollouts:,}"
     shown |= {
-        "rows": f"{facts.rows:,}",
+        "rows": f"{summary.rows:,}",
         "without a gradient": "-" if zero is None else percent(zero),
-        "mean reward": number(facts.reward.mean),
-        f"{facts.unit}s with a gradient": f"{facts.live_rows:,}",
-        "without a reward": f"{facts.unscorable - facts.left_out:,}",
+        "mean reward": number(summary.reward.mean),
+        f"{summary.unit}s with a gradient": f"{facts.live_rows:,}",
+        "without a reward": f"{summary.unscorable - summary.left_out:,}",
     }
-    if facts.left_out:
-        shown["left out"] = f"{facts.left_out:,}"
-    if facts.masked:
-        shown["masked"] = f"{facts.masked:,}"
+    if summary.left_out:
+        shown["left out"] = f"{summary.left_out:,}"
+    if summary.masked:
+        shown["masked"] = f"{summary.masked:,}"
     return shown
 
 

@@ -266,10 +266,10 @@ def test_a_training_step_that_older_dumps_give_every_sample_is_no_rollout(steps:
         samples = [slime_sample(row, step) for row in parts() if row.part == 0]
         write(f"{step}.jsonl", samples)
     facts = inspected(tmp_path, group_within="file").facts
-    assert facts.rows == 24 * len(steps)
-    assert facts.rollouts == 24 * len(steps)
-    assert facts.groups == 6 * len(steps)
-    assert not facts.warnings
+    assert facts.summary.rows == 24 * len(steps)
+    assert facts.summary.rollouts == 24 * len(steps)
+    assert facts.summary.groups == 6 * len(steps)
+    assert not facts.summary.warnings
 
 
 @pytest.mark.parametrize("name", sorted(WRITERS))
@@ -443,13 +443,13 @@ def test_numbers_that_do_not_rise_from_one_start_are_no_turns(column: str, numbe
 
 def test_inspect_shows_rollouts_and_not_rows(compact: Path) -> None:
     found = inspected(compact).facts
-    assert found.rollouts == 24
-    assert found.rows == 34
-    assert found.unit == "rollout"
-    assert found.group_sizes.counts == {"4": 6}
-    assert found.reward.count == 24
+    assert found.summary.rollouts == 24
+    assert found.summary.rows == 34
+    assert found.summary.unit == "rollout"
+    assert found.summary.group_sizes.counts == {"4": 6}
+    assert found.summary.reward.count == 24
     alone = {row.index: row.reward for row in PARTS}
-    assert found.reward.mean == pytest.approx(sum(alone.values()) / 24)
+    assert found.summary.reward.mean == pytest.approx(sum(alone.values()) / 24)
 
 
 def test_select_keeps_whole_rollouts(compact: Path) -> None:

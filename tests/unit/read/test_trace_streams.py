@@ -85,15 +85,15 @@ def test_groups_are_whole_though_their_episodes_arrive_mixed_and_in_several_chun
 def test_evaluations_in_the_stream_of_a_training_are_of_no_group() -> None:
     run = Run([*training().episodes, *evaluation(step=1), *evaluation(step=2)]).write(Path("run"))
     facts = inspected(run).facts
-    assert facts.group_sizes.counts == {"4": 6}
-    assert [line.kind for line in facts.marks if "eval" in line.mark] == ["foreign"]
+    assert facts.summary.group_sizes.counts == {"4": 6}
+    assert [line.kind for line in facts.summary.marks if "eval" in line.mark] == ["foreign"]
 
 
 def test_a_stream_of_evaluations_alone_can_be_inspected() -> None:
     run = Run([*evaluation(step=0, groups=3)]).write(Path("run"), chunks=1)
     facts = inspected(run).facts
-    assert facts.rows == 12
-    assert facts.groups == 3
+    assert facts.summary.rows == 12
+    assert facts.summary.groups == 3
 
 
 def test_an_episode_without_a_trace_is_no_row() -> None:

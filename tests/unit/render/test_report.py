@@ -92,7 +92,7 @@ def test_groups_whose_reward_is_0_or_1_up_to_rounding_are_never_or_always_solved
     for line in drawn(found)["rewards"].lines:
         counts[line["kind"]] += line["count"]
     assert counts == {OUTCOMES[1]: 4, OUTCOMES[2]: 4, OUTCOMES[3]: 2}
-    split = found.facts.zero_variance
+    split = found.facts.summary.zero_variance
     assert split.all_best == 2
     assert split.all_worst == 2
     assert split.other == 1

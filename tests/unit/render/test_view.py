@@ -7,7 +7,7 @@ import math
 import re
 import threading
 import time
-from dataclasses import fields, replace
+from dataclasses import fields
 from itertools import cycle, islice, takewhile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -97,7 +97,7 @@ def found(plan_of: str | dict[str, str], table: pl.DataFrame | None = None) -> t
     narrow = read(layout([Table(FRAME, reader)], binding), plan)
     scored = score(plan, narrow.table, intermediate=True)
     shown = Facts(
-        **vars(facts.summarize(scored, narrow)), preset=None, inputs=["rewards.jsonl"], outputs=["out.jsonl"], more_columns=(),
+        facts.summarize(scored, narrow), preset=None, inputs=["rewards.jsonl"], outputs=["out.jsonl"], more_columns=(),
         advantage_column="advantage", dropped_rows=int((~scored.frame[".kept"]).sum()), copied_rows=0, seconds=0.123,
     )  # fmt: skip
     return shown, scored, narrow
@@ -150,7 +150,7 @@ def test_a_narrow_terminal_is_kept_to_as_well() -> None:
 
 
 def test_colour_adds_nothing_to_the_words_and_warnings_come_last() -> None:
-    facts = replace(found("")[0], warnings=["look here"])
+    facts = found("")[0].warned(["look here"])
     plain = console()
     colourful = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="truecolor")
     for screen in (plain, colourful):

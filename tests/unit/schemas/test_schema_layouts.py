@@ -18,7 +18,7 @@ from grpo_cli.files.compression import packing, unpacked
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.json_document.walk import put, rows_of, steps, woven
 from grpo_cli.formats.registry import FORMATS, listed, nested
-from grpo_cli.runs.compute_files import run
+from grpo_cli.runs.compute_files import Facts, run
 from grpo_cli.values.cells import Excerpt, Field
 from grpo_cli.write.verify import verify
 from tests.support.command import adv
@@ -321,9 +321,9 @@ def test_a_broken_last_line_is_an_error_and_can_be_left_out() -> None:
     with pytest.raises(DataError, match=r"x\.jsonl:8: not JSON.*--on-error skip"):
         look(path)
     facts = run(job(path, method="rloo", on_error="skip")).facts
-    assert facts is not None
-    assert facts.rows == 6
-    assert "left out 2 lines that are not JSON objects (line 8, 9)" in facts.warnings[0]
+    assert isinstance(facts, Facts)
+    assert facts.summary.rows == 6
+    assert "left out 2 lines that are not JSON objects (line 8, 9)" in facts.summary.warnings[0]
     assert pl.read_ndjson("x.advantages.jsonl")["advantage"].to_list() == RLOO
     with pytest.raises(UsageError, match="leave out"):
         compute(path, on_error="skip", in_place=True)

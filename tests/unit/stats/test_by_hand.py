@@ -49,6 +49,7 @@ def facts(text: str = "{}", **change: Any) -> Any:
     made = json.loads(json.dumps(values), object_hook=lambda fields: SimpleNamespace(**fields))
     made.rewards = {"reward": SimpleNamespace(zero_variance_share=0.0, weight=1, count=100, min=0.0, max=1.0)}
     made.warnings = values["warnings"]
+    made.summary = made
     return made
 
 

@@ -32,10 +32,10 @@ def look(path: Path, **options: Any) -> Inspection:
 
 
 def test_under_gdpo_a_group_is_constant_where_all_components_are(path: Path) -> None:
-    assert look(path).facts.zero_variance.groups == 2
+    assert look(path).facts.summary.zero_variance.groups == 2
     found = look(path, combine="normalize").facts
-    assert found.zero_variance.groups == 1
-    assert found.zero_variance.nearly == 0
+    assert found.summary.zero_variance.groups == 1
+    assert found.summary.zero_variance.nearly == 0
     assert found.live_rows == 4
 
 
@@ -44,10 +44,10 @@ def test_a_component_with_weight_0_gives_no_gradient(path: Path) -> None:
     alone = look(path, reward=["a"]).facts
     assert alone.components is None
     for name in ("zero_variance", "live_rows", "at_size"):
-        assert getattr(found, name) == getattr(alone, name)
+        assert document(found)[name] == document(alone)[name]
     path = table(path.parent, "uid,a,b\n0,1,0\n0,1,1\n")
-    assert look(path, reward=["a", "b=0"], combine="normalize").facts.zero_variance.groups == 1
-    assert look(path, reward=["a=0", "b=0"], combine="normalize").facts.zero_variance.groups == 0
+    assert look(path, reward=["a", "b=0"], combine="normalize").facts.summary.zero_variance.groups == 1
+    assert look(path, reward=["a=0", "b=0"], combine="normalize").facts.summary.zero_variance.groups == 0
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_null_nan_and_infinite_components_are_the_same_to_the_plan(tmp_path: Pat
     path = tmp_path / "a.csv"
     path.write_text("uid,a,b\n0,1,\n0,1,nan\n0,1,inf\n")
     facts = look(path, combine="normalize", component_missing="zero", missing="exclude").facts
-    assert facts.zero_variance.share == 1
+    assert facts.summary.zero_variance.share == 1
 
 
 def test_two_combinations_are_modelled_as_two_rewards_are(tmp_path: Path) -> None:

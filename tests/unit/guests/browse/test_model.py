@@ -64,17 +64,17 @@ def test_every_fact_can_be_sorted_by(made: Model, name: str) -> None:
 
 def test_rollouts_are_sorted_by_advantage(made: Model) -> None:
     for code, key in enumerate(names(made, np.arange(made.size))):
-        rewards = [line.reward for line in made.rollouts(code)]
+        rewards = [line.line.reward for line in made.rollouts(code)]
         assert rewards == sorted(REWARDS[key], reverse=True)
 
 
 def test_another_plan_is_computed_from_the_rows_in_memory(made: Model) -> None:
     code = code_of(made, "mixed")
     centred = made.under(Plan.of({"estimator.name": "dr-grpo"})).rollouts(code)
-    assert [line.advantage for line in centred] == [0.75, -0.25, -0.25, -0.25]
+    assert [line.line.advantage for line in centred] == [0.75, -0.25, -0.25, -0.25]
     whitened = made.under(Plan.of({"estimator.name": "batch-norm"})).rollouts(code)
     rewards = [reward for group in REWARDS.values() for reward in group]
-    assert whitened[0].advantage == pytest.approx((1 - fmean(rewards)) / stdev(rewards), abs=1e-4)
+    assert whitened[0].line.advantage == pytest.approx((1 - fmean(rewards)) / stdev(rewards), abs=1e-4)
     with pytest.raises(UsageError, match="the plan needs reward of the greedy answer"):
         made.under(Plan.of({"estimator.name": "remax"}))
 
@@ -86,7 +86,7 @@ def test_the_arithmetic_of_a_row_ends_in_its_advantage(made: Model, method: str)
     inspection = under.inspection
     lines = [line.split() for line in of_row(inspection.scored.plan, inspection.narrow, best.position, 78)]
     (of_best,) = [words for words in lines if words[:1] == [f"{best.position + 1}"]]
-    assert float(of_best[-2]) == pytest.approx(best.advantage, abs=1e-4)
+    assert float(of_best[-2]) == pytest.approx(best.line.advantage, abs=1e-4)
 
 
 @pytest.mark.parametrize("width", [24, 40, 63, 64, 90])
