@@ -17,8 +17,9 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.plan_parts import MaskedRows
-from grpo_cli.errors import DataError, Way
+from grpo_cli.errors import DataError, Way, near_names
 from grpo_cli.read.known_names import FAILED_ENDS, KNOWN_MARKS
+from grpo_cli.read.written import rows_with, values_of
 from grpo_cli.schemas.table import Mark, MarkKind
 from grpo_cli.values.cells import JSON_TEXT, canonical, where
 from grpo_cli.values.key_text import cut, plain
@@ -32,6 +33,7 @@ NAN = "NaN"  # as a key of JSON is written
 SHOWN = 40  # characters of a value in a message
 TYPES = ["texts stand in quotes, numbers do not", "any column can be asked for `is null`"]
 LISTED = 3  # values in a message
+LOOKED_AT = 1_000  # values among which one may be meant
 REASONS = 20  # reasons that are counted one by one: an error text may differ in every row
 
 
@@ -59,6 +61,7 @@ class Marked(NamedTuple):
 
     marks: tuple[Mark, ...]
     rows: pl.DataFrame
+    nowhere: tuple[Mark, ...] = ()  # those of flags with a value that no row has
 
     def of_kind(self, kind: MarkKind) -> pl.Series:
         """The rows that are marked so."""
@@ -74,7 +77,7 @@ class Marked(NamedTuple):
 
     def at(self, places: np.ndarray[tuple[int], Any]) -> Marked:
         """The same for some of the rows."""
-        return Marked(self.marks, self.rows[places])
+        return self._replace(rows=self.rows[places])
 
     def counts(self) -> Counter[tuple[MarkKind, str, str]]:
         """How many rows each mark holds for, by kind, mark and reason."""
@@ -91,28 +94,32 @@ class Marked(NamedTuple):
 def marked(
     marks: Sequence[Mark], reasons: Sequence[str], columns: Mapping[str, pl.Series], *, typed: bool
 ) -> Marked | None:
-    """The rows that these marks hold for; None if there are none. The first mark that holds for a row counts.
+    """The rows that these marks hold for; None if all count. The first mark that holds for a row counts.
 
     Of a mark without words of its own, such as `mask_sample`, another column may name the reason.
     """
     held = {}
+    nowhere = []
     for at, mark in enumerate(marks):
         if {*mark.columns} <= {*columns}:
             rows = _holds(columns, mark, typed=typed)
+            if mark.flag and mark.values and not rows.any():
+                nowhere.append(mark)
             # verifiers counts everything if no agent of a run is trainable (verifiers/v1/cli/dashboard/eval.py:311).
             if rows.any() and not (mark.kind == "foreign" and rows.all()):
                 held[at] = rows
-    if not held:
+    if not held and not nowhere:
         return None
     places = [pl.when(rows).then(pl.lit(at, pl.UInt8)) for at, rows in held.items()]
-    first = pl.select(mark=pl.coalesce(places))
+    nothing = pl.repeat(None, len(next(iter(columns.values()))), dtype=pl.UInt8)
+    first = pl.select(mark=pl.coalesce(*places, nothing))
     texts = [_text(columns[name]) for name in reasons if name in columns]
     own = [_text(columns[marks[at].column]) for at in held if marks[at].state == "filled"]
     filled = [pl.when(~text.str.to_lowercase().is_in(NOTHING)).then(text) for text in (*own, *texts)]
     named = [at for at, mark in enumerate(marks) if mark.kind != "foreign" and mark.unmet is None]
     text = pl.coalesce(*filled, pl.lit(None, pl.String)).str.slice(0, SHOWN)
     reason = pl.when(pl.col("mark").is_in(named)).then(text).cast(pl.Categorical(pl.Categories.random()))
-    return Marked(tuple(marks), first.with_columns(reason=reason))
+    return Marked(tuple(marks), first.with_columns(reason=reason), tuple(nowhere))
 
 
 def useless(marks: Sequence[Mark], columns: Mapping[str, pl.Series], *, typed: bool) -> list[str]:
@@ -122,13 +129,25 @@ def useless(marks: Sequence[Mark], columns: Mapping[str, pl.Series], *, typed: b
         if mark.unmet is not None:
             warnings += _of_condition(mark, columns, typed=typed)
             continue
-        rows = _holds(columns, mark)
+        column = columns[mark.column]
+        of_value = Way(mark.flag, why="names the value that marks a row", fill=f"{mark.column}=VALUE")
+        for value in mark.values:
+            if rows_with(column, value, typed=typed) is None:
+                there = f"{mark.column} holds {values_of(column.dtype)} ({_values(column)})"
+                raise DataError(f"{mark.flag} {mark.column}={value}: {there}, and {value!r} is none", of_value)
+        rows = _holds(columns, mark, typed=typed)
         if rows.all():
-            wrong = f"{mark.flag}: {mark.words} in every row ({_values(columns[mark.column])})"
-            raise DataError(wrong, Way(mark.flag, why="names the value that marks a row", fill=f"{mark.column}=VALUE"))
+            raise DataError(f"{mark.flag}: {mark.words} in every row ({_values(column)})", of_value)
         if mark.values and not rows.any():
-            warnings.append(f"{mark.flag}: {mark.words} in no row ({_values(columns[mark.column])})")
+            warnings.append(f"{mark.flag}: {mark.words} in no row{_meant(mark, column)} ({_values(column)})")
     return warnings
+
+
+def _meant(mark: Mark, column: pl.Series) -> str:
+    """The value that may be meant, if there is one like that of the mark."""
+    seen = _seen(column).unique(maintain_order=True)
+    near = near_names(mark.values[0], seen.filter(seen.str.len_chars() <= SHOWN)[:LOOKED_AT].to_list())
+    return f"; did you mean {plain(near[0])}?" if near else ""
 
 
 def _of_condition(mark: Mark, columns: Mapping[str, pl.Series], *, typed: bool) -> list[str]:
@@ -178,7 +197,7 @@ def none_left(marks: Sequence[Mark], columns: Mapping[str, pl.Series], masked_ro
     raise DataError(f"no row of {len(nothing):,} is left: {why}", cure)
 
 
-def unread(columns: Mapping[str, pl.Series]) -> tuple[Mark, int] | None:
+def unread(columns: Mapping[str, pl.Series], *, typed: bool) -> tuple[Mark, int] | None:
     """The first column that marks some rows by its name and its values, and how many; None if there is none."""
     for name, state in KNOWN_MARKS.items():
         if name not in columns:
@@ -189,15 +208,15 @@ def unread(columns: Mapping[str, pl.Series]) -> tuple[Mark, int] | None:
             values = text.filter(text.str.to_lowercase().is_in(FAILED_ENDS))[:1].to_list()
         if not values and state == "end":
             continue
-        mark = Mark(column=name, kind="masked", state="in" if values else "truth", values=tuple(values))
+        mark = Mark.named(f"{name}={values[0]}" if values else name, "masked", "--masked-column")
         with suppress(DataError):  # numbers and other texts mark nothing
-            rows = _holds(columns, mark)
+            rows = _holds(columns, mark, typed=typed)
             if 0 < rows.sum() < len(rows):
                 return mark, int(rows.sum())
     return None
 
 
-def _holds(columns: Mapping[str, pl.Series], mark: Mark, *, typed: bool = True) -> pl.Series:
+def _holds(columns: Mapping[str, pl.Series], mark: Mark, *, typed: bool) -> pl.Series:
     """The rows that a mark holds for; without types (CSV), a text may be a number."""
     if mark.unmet is not None:
         condition = mark.unmet.typed
@@ -217,6 +236,10 @@ def _holds(columns: Mapping[str, pl.Series], mark: Mark, *, typed: bool = True) 
     match state:
         case "filled":
             return ~lower.is_in(NOTHING)
+        case "in" if mark.flag:
+            (value,) = mark.values
+            found = rows_with(column, value, typed=typed)
+            return pl.repeat(False, len(column), eager=True) if found is None else found  # noqa: FBT003 - a value
         case "in":
             return text.is_in(mark.values) | _equal(text, mark.values)
         case "zero":
@@ -308,8 +331,15 @@ def _true(column: pl.Series, lower: pl.Series, mark: Mark) -> pl.Series:
     return lower.is_in(TRUE)
 
 
+def _seen(column: pl.Series) -> pl.Series:
+    """The values as people see them."""
+    text = _text(column)
+    prefixed = column.dtype.is_temporal() or isinstance(column.dtype, pl.Binary)
+    return text.str.replace("^[a-z]+:", "") if prefixed else text
+
+
 def _values(column: pl.Series) -> str:
     """The first values of a column, for messages."""
-    values = _text(column).unique(maintain_order=True)
+    values = _seen(column).unique(maintain_order=True)
     shown = ", ".join(cut(plain(value), SHOWN) or "empty" for value in values[:LISTED])
     return f"{shown}, ..." if len(values) > LISTED else shown

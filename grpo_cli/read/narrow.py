@@ -124,8 +124,13 @@ class Narrow(Located):
 
     @property
     def mark_counts(self) -> Counter[tuple[MarkKind, str, str]]:
-        """How many rows are marked, by kind, mark and reason."""
-        return Counter(self.foreign_counts) + (Counter() if self.marked is None else self.marked.counts())
+        """How many rows are marked, by kind, mark and reason; 0 for the value of a flag that no row has."""
+        if self.marked is None:
+            return Counter(self.foreign_counts)
+        nowhere = Counter({(mark.kind, mark.words, ""): 0 for mark in self.marked.nowhere})
+        nowhere.update(self.foreign_counts)
+        nowhere.update(self.marked.counts())
+        return nowhere
 
     def _kind(self, name: str) -> pl.Series:
         if name in self.table.columns:

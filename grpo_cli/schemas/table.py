@@ -117,7 +117,7 @@ class Mark:
         """The mark as messages name it."""
         if self.unmet is not None:
             return f"{self.flag} {self.unmet.text}"
-        values = " or ".join(self.values)
+        values = " or ".join(value or "empty" for value in self.values)
         states = {"in": f" is {values}", "filled": "", "truth": "", "zero": " is 0", "null": " is missing"}
         return f"{self.column}{states.get(self.state, f' is {self.state}')}"
 

@@ -143,7 +143,9 @@ class MarkedRows:
     mark: str  # what marks the rows, in words: a column and its value, or the condition of an option
     # the text that the row gives for it; empty without one, and "other reasons" beyond the 20 most frequent
     reason: str
-    rows: int  # how many have this mark and this reason; a row with several marks counts for one of them
+    # how many have this mark and this reason; a row with several marks counts for one of them; 0 for the value of an
+    # option that no row has
+    rows: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -532,6 +534,8 @@ class Tally:
     def merge(self, block: Tally) -> Tally:
         """The counts with those of the next block."""
         constants = self.constants.copy()
+        marks = self.marks.copy()
+        marks.update(block.marks)  # a sum would be without those of no row
         for value, groups in block.constants.items():
             is_listed = value in constants or len(constants) < CONSTANTS
             constants[value if is_listed else None] += groups
@@ -545,7 +549,7 @@ class Tally:
             skipped[reason] = skipped[reason].merge(skip) if reason in skipped else skip
         return Tally(
             counts=self.counts + block.counts,
-            marks=self.marks + block.marks,
+            marks=marks,
             sizes=self.sizes + block.sizes,
             constants=constants,
             extremes=(low, high),
@@ -614,8 +618,13 @@ class Tally:
 
 
 def marked_rows(counted: Counter[tuple[MarkKind, str, str]]) -> list[MarkedRows]:
-    """The rows that do not count like others, the most first."""
-    return [MarkedRows(kind, mark, reason, rows) for (kind, mark, reason), rows in counted.most_common()]
+    """The rows that do not count like others, the most first; marks of no row last."""
+    some = {(kind, mark) for (kind, mark, _), rows in counted.items() if rows}
+    return [
+        MarkedRows(kind, mark, reason, rows)
+        for (kind, mark, reason), rows in counted.most_common()
+        if rows or (kind, mark) not in some
+    ]
 
 
 class ReadAs(TypedDict):
@@ -654,9 +663,10 @@ def of_foreign(narrow: Narrow) -> list[Dropped]:
 def marked_lines(marks: Sequence[MarkedRows]) -> Iterator[str]:
     """A line for each kind of such rows: how many, what they are, and why."""
     for kind, meaning in MARKED.items():
-        rows = sum(line.rows for line in marks if line.kind == kind)
-        if rows:
-            yield f"{rows:,} {meaning} ({marks_of(marks, kind)})"
+        of_kind = [line.rows for line in marks if line.kind == kind]
+        if of_kind:
+            rows = f"{sum(of_kind):,}" if any(of_kind) else "0 rows"
+            yield f"{rows} {meaning} ({marks_of(marks, kind)})"
 
 
 def marks_of(lines: Sequence[MarkedRows], kind: MarkKind) -> str:
@@ -669,6 +679,8 @@ def marks_of(lines: Sequence[MarkedRows], kind: MarkKind) -> str:
 
 
 def _with_reasons(mark: str, reasons: Mapping[str, int]) -> str:
+    if not any(reasons.values()):
+        return f"{mark} in none"
     named = [f"{reason} {rows:,}" for reason, rows in reasons.items() if reason]
     if len(named) > MOST_REASONS:
         named[MOST_REASONS:] = [f"{len(named) - MOST_REASONS} more"]

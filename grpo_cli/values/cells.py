@@ -286,7 +286,7 @@ def canonical(series: pl.Series) -> pl.Series:
         odd = texts.str.contains(r'["\\\x00-\x1f]').fill_null(value=False).arg_true()
         return quoted.scatter(odd, [json_text(text) for text in texts.gather(odd)]) if len(odd) else quoted
     if dtype.is_float() or dtype.is_decimal():
-        spell = _float_text if dtype.is_float() else _decimal_text
+        spell = _float_text if dtype.is_float() else decimal_text
         spelled = [None if value is None else spell(value) for value in series.to_list()]
         return pl.Series(spelled, dtype=pl.String)
     if dtype.is_nested():
@@ -401,10 +401,11 @@ def _float_text(value: float) -> str:
     """A whole float as an integer; a fraction with the fewest decimal digits that read back the same."""
     if not math.isfinite(value):
         return json_text(value)
-    return str(int(value)) if value.is_integer() else _decimal_text(Decimal(repr(value)))
+    return str(int(value)) if value.is_integer() else decimal_text(Decimal(repr(value)))
 
 
-def _decimal_text(value: Decimal) -> str:
+def decimal_text(value: Decimal) -> str:
+    """The canonical text of a decimal number."""
     if not value:
         return "0"  # whatever its sign
     text = format(value, "f")

@@ -69,7 +69,7 @@ def unread_marks(groups: Groups) -> Sequence[str]:
     names = groups.request.for_checks.marks
     # A known tool that cuts responses off counts them like others, unless its schema says so.
     names = [name for name in names if columns.request.schema is None or name not in _AT_LIMIT]
-    mark_and_rows = unread({name: columns.values[name] for name in names})
+    mark_and_rows = unread({name: columns.values[name] for name in names}, typed=columns.typed)
     if mark_and_rows is None:
         return ()
     mark, rows = mark_and_rows

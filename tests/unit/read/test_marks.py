@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +54,19 @@ MARKS = r"""
 [{"type": "Timeout"}, null, null, null]              | mark         | 0
 [0.0, 1.0, 0.0, 1.0]                                 | mark=0       | 0 2
 [0, 1, 0, 1]                                         | mark=0.0     | 0 2
-["0", "1", "00", "x"]                                | mark=0       | 0 2
+["0", "1", "00", "x"]                                | mark=0       | 0
+["1", "1.0", "007", "7"]                             | mark=1       | 0
+["1", "1.0", "007", "7"]                             | mark=007     | 2
+[" a", "a", "A", "\"a\""]                            | mark=a       | 1
+[9007199254740992, 9007199254740993, 9007199254740994] | mark=9007199254740993 | 1
+[9007199254740992, 9007199254740993, 9007199254740994] | mark=9007199254740992.0 | 0
+[18446744073709551615, 18446744073709551614, 0]      | mark=18446744073709551615 | 0
+[7, 8, 9]                                            | mark=+07.00  | 0
+[7, 8, 9]                                            | mark=70e-1   | 0
+[0.1, 0.5, 1e300, 1e23]                              | mark=0.10    | 0
+[0.1, 0.5, 1e300, 1e23]                              | mark=1E300   | 2
+[9007199254740992.0, 0.5]                            | mark=9007199254740992 | 0
+[false, true, true]                                  | mark=0.0     | 0
 [true, false, false, false]                          | mark=True    | 0
 [true, false, true, true]                            | mark=0       | 1
 [1, 0, 0, 0]                                         | mark=true    | 0
@@ -69,6 +83,99 @@ def test_a_mark_is_read_however_it_is_written(marks: str, flag: str, places: str
     of_frame = grpo_cli.compute(frame(json.loads(marks)), masked_column=flag).status
     of_file = look(in_file(marks), masked_column=flag).scored.rows[".status"]
     assert marked(of_frame) == marked(of_file) == [*map(int, places.split())]
+
+
+# Only JSON has values of several types in a column: each is read in its own.
+MIXED = """
+[1, "1", 1.0, "1.0", true, null, [1]]                | mark=1       | 0 1 2 4
+[1, "1", 1.0, "1.0", true, null, [1]]                | mark=1.0     | 0 2 3 4
+[1, "1", 1.0, "1.0", true, null, [1]]                | mark=[ 1 ]   | 6
+[9007199254740993, 9007199254740992.0, "x"]          | mark=9007199254740993 | 0
+["", null, 0, false]                                 | mark=        | 0 1
+"""
+
+
+@pytest.mark.parametrize(("marks", "flag", "places"), lines(MIXED))
+def test_a_value_is_read_in_the_type_of_each_value(marks: str, flag: str, places: str) -> None:
+    assert marked(look(in_file(marks), masked_column=flag).scored.rows[".status"]) == [*map(int, places.split())]
+
+
+CELLS = """
+1,1.0,007,7,true,True                    | mark=1    | 0 1 4 5
+1,1.0,007,7,7.0,7e0                      | mark=7    | 3 4 5
+1,1.0,007,7,7.0,07                       | mark=007  | 2
+9007199254740993,9007199254740992,x      | mark=9007199254740993 | 0
+18446744073709551615,18446744073709551614,x | mark=18446744073709551615 | 0
+True,False,true                          | mark=true | 0 2
+timeout,Timeout,,"timeout"               | mark=timeout | 0 3
+a,,"",b                                  | mark=     | 1 2
+2024-01-01,2024-01-02,x                  | mark=2024-01-01 | 0
+"""
+
+
+@pytest.mark.parametrize(("cells", "flag", "places"), lines(CELLS))
+def test_a_cell_of_csv_is_a_text_and_a_number_if_it_is_written_as_one(cells: str, flag: str, places: str) -> None:
+    text = "".join(f"a,{at},{cell}\n" for at, cell in enumerate(cells.split(",")))
+    Path("x.csv").write_text(f"prompt_id,reward,mark\n{text}")
+    assert marked(look("x.csv", masked_column=flag).scored.rows[".status"]) == [*map(int, places.split())]
+
+
+DAY = datetime(2024, 1, 1, 10, 0, 0)  # noqa: DTZ001 - without a zone
+OTHERS: list[tuple[list[Any], Any, str, str]] = [
+    ([DAY.date(), date(2024, 1, 2), None], pl.Date(), "2024-01-01", "0"),
+    ([DAY, DAY.replace(microsecond=500_000), None], pl.Datetime("us"), "2024-01-01T10:00:00", "0"),
+    ([DAY, DAY.replace(microsecond=500_000), None], pl.Datetime("ns"), "2024-01-01 10:00:00.500", "1"),
+    ([DAY.replace(hour=0), DAY, None], pl.Datetime("ms"), "2024-01-01", "0"),
+    ([DAY, DAY.replace(hour=11), None], pl.Datetime("us", "UTC"), "2024-01-01T11:00:00+01:00", "0"),
+    ([DAY, DAY.replace(hour=11), None], pl.Datetime("us", "UTC"), "2024-01-01 11:00:00Z", "1"),
+    ([time(10), time(10, 30), None], pl.Time(), "10:30", "1"),
+    ([timedelta(minutes=90), timedelta(days=2), None], pl.Duration("ms"), "PT1H30M", "0"),
+    ([timedelta(minutes=90), timedelta(days=2), None], pl.Duration("us"), "2 days, 0:00:00", "1"),
+    ([b"oom", b"\xff", None], pl.Binary(), "oom", "0"),
+    ([b"oom", b"\xff", None], pl.Binary(), "/w==", "1"),
+    ([b"oom", b"\xff", None], pl.Binary(), r"b'\xff'", "1"),
+    ([Decimal("1.50"), Decimal("2.00"), None], pl.Decimal(10, 2), "1.5", "0"),
+    ([0.1, 0.5, None], pl.Float32(), "0.1", "0"),
+    ([2**64 - 1, 2**64 - 2, None], pl.UInt64(), str(2**64 - 1), "0"),
+    (
+        [{"a": 1, "b": "x"}, {"a": 2, "b": None}, None],
+        pl.Struct({"a": pl.Int64, "b": pl.String}),
+        '{"b": "x", "a": 1}',
+        "0",
+    ),
+    ([["a"], [], None], pl.List(pl.String), "[]", "1"),
+]
+
+
+@pytest.mark.parametrize(("values", "dtype", "written", "place"), OTHERS)
+def test_a_value_is_written_as_people_see_it(values: list[Any], dtype: Any, written: str, place: str) -> None:
+    frame(values, dtype=dtype).write_parquet("x.parquet")
+    assert marked(look("x.parquet", masked_column=f"mark={written}").scored.rows[".status"]) == [int(place)]
+    assert marked(grpo_cli.compute(pl.read_parquet("x.parquet"), masked_column=f"mark={written}").status) == [
+        int(place)
+    ]
+
+
+WRONG: list[tuple[list[Any], Any, str, str]] = [
+    ([1, 2, None], pl.Int64(), "soon", "holds numbers (1, 2, empty), and 'soon' is none"),
+    ([0.5, 2.5], pl.Float64(), "soon", "holds numbers (0.5, 2.5), and 'soon' is none"),
+    ([True, False], pl.Boolean(), "2", "holds true or false (true, false), and '2' is none"),
+    ([DAY.date(), None], pl.Date(), "2024-13-01", "holds dates (2024-01-01, empty), and '2024-13-01' is none"),
+    ([DAY, None], pl.Datetime("us"), "2024-01-01T10:00Z", "holds dates with a time (2024-01-01T10:00:00, empty)"),
+    ([time(10), None], pl.Time(), "25:00", "holds times of day (10:00:00, empty)"),
+    ([timedelta(1), None], pl.Duration("us"), "P", "holds durations (P1D, empty)"),
+    (["a", "b"], pl.Enum(["a", "b"]), "c", "holds one of a, b (a, b), and 'c' is none"),
+    ([["a"], []], pl.List(pl.String), "a", "holds lists or objects"),
+    ([None, None], pl.Int64(), "soon", "holds numbers (empty), and 'soon' is none"),
+]
+
+
+@pytest.mark.parametrize(("values", "dtype", "written", "message"), WRONG)
+def test_a_value_that_the_column_cannot_have_is_refused(
+    values: list[Any], dtype: Any, written: str, message: str
+) -> None:
+    frame(values, dtype=dtype).write_parquet("x.parquet")
+    assert message in refused("x.parquet", masked_column=f"mark={written}")
 
 
 @pytest.mark.parametrize("kind", [pl.Categorical(), pl.Enum(["", "oom"]), pl.String()])
@@ -141,8 +248,29 @@ def test_in_a_stream_all_rows_of_a_block_may_be_marked() -> None:
 
 def test_a_value_that_no_row_has_is_named() -> None:
     seen = look(in_file('["timeout", null, "oom", null]'), left_out_column="mark=timout")
-    assert seen.facts["warnings"] == ["--left-out-column: mark is timout in no row (timeout, empty, oom)"]
+    warning = "--left-out-column: mark is timout in no row; did you mean timeout? (timeout, empty, oom)"
+    assert seen.facts["warnings"] == [warning]
     assert marked(seen.scored.rows[".status"]) == []
+    assert seen.facts["marks"] == [{"kind": "left_out", "mark": "mark is timout", "reason": "", "rows": 0}]
+
+
+@pytest.mark.parametrize("marks", ["[1, 2, 3]", "[0.5, 2]", "[null, null]", '["a", "b"]', "[7, null, []]"])
+def test_a_value_that_no_row_happens_to_have_is_0_rows_and_a_warning(marks: str) -> None:
+    in_file(marks)
+    done = adv("compute x.jsonl -o out.jsonl --left-out-column mark=700")
+    assert done.status == 0
+    assert "marked         0 rows left out of their groups (mark is 700 in none)" in done.out
+    assert "warning:       --left-out-column: mark is 700 in no row" in done.out
+    looked = adv("inspect x.jsonl --left-out-column mark=700")
+    assert "0 rows left out of their groups" in looked.out
+
+
+def test_in_a_stream_a_value_that_no_row_has_is_0_rows() -> None:
+    rows = '{"prompt_id":"a","reward":0,"bad":1}\n{"prompt_id":"a","reward":1,"bad":2}\n'
+    rows += rows.replace('"a"', '"b"')
+    words = "compute - --stream --group prompt_id --left-out-column"
+    assert "0 rows left out of their groups (bad is 3 in none)" in adv(f"{words} bad=3", stdin=rows).err
+    assert "2 left out of their groups (bad is 2)" in adv(f"{words} bad=2", stdin=rows).err
 
 
 def test_a_mark_that_is_false_in_every_row_is_no_mistake() -> None:
