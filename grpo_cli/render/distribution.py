@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from grpo_cli.render.text import bar_lines, blocks, number
 from grpo_cli.stats.facts import Advantages, Distribution, ValueCounts
 
@@ -34,10 +36,18 @@ def distribution_lines(distribution: Distribution) -> list[str]:
     values = (distribution.min, *distribution.quartiles, distribution.max)
     named = zip(("min", "25%", "median", "75%", "max"), values, strict=True)
     return [
-        f"mean {number(distribution.mean, scale)}  std {number(distribution.std, scale)}",
+        f"mean {number(distribution.mean, scale)}  std {spread(distribution)}",
         "  ".join(f"{name} {number(value, scale)}" for name, value in named),
         *bars(distribution),
     ]
+
+
+def spread(distribution: Distribution | Advantages) -> str:
+    """The std; 0 only where it is no more than the rounding of the largest value: 1e12 + {0, 1} has one of 0.5."""
+    std = distribution.std
+    scale = largest(distribution)
+    is_rounding = std is not None and std <= 2 * math.ulp(scale)
+    return number(0.0 if is_rounding else std)
 
 
 def largest(distribution: Distribution | Advantages) -> float:

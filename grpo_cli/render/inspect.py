@@ -46,7 +46,7 @@ from grpo_cli.stats.inspection import (
 )
 from grpo_cli.stats.off_policy import CLIP, NUMBERS, QUANTILES, TAILS, Drift, DriftTrend
 from grpo_cli.stats.trends import Trend, TrendLine, over_steps, thinned
-from grpo_cli.stats.verdicts import equal_at, label_of_equal, percent
+from grpo_cli.stats.verdicts import equal_at, label_of_equal, nearly_equal, percent
 from grpo_cli.values.cells import texts_of_nested
 from grpo_cli.values.key_text import cut, labels_of, plain
 
@@ -359,10 +359,8 @@ def _zero_variance(facts: Inspected) -> Sections:
         said = "no group has two rewards to compare"
     elif constant.groups:
         split = [f"{groups:,} {word}" for word, groups in equal_at(constant).items()]
-        if constant.nearly:
-            split.append(f"{constant.nearly:,} nearly equal")
         said = f"{percent(constant.share)} of the groups: {', '.join(split)}"
-    yield label_of_equal(facts.summary.plan), [said]
+    yield label_of_equal(facts.summary.plan), [said, *nearly_equal(constant)]
 
 
 def _other_sizes(facts: Inspected) -> Sections:

@@ -14,7 +14,7 @@ from rich.console import Console
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
 from grpo_cli.render import plan_text
-from grpo_cli.render.distribution import distribution_lines, largest
+from grpo_cli.render.distribution import distribution_lines, largest, spread
 from grpo_cli.render.text import (
     Sections,
     Sheet,
@@ -30,7 +30,7 @@ from grpo_cli.render.text import (
 )
 from grpo_cli.runs.compute_files import Facts, FactsOfParts
 from grpo_cli.stats.facts import Reason, Skipped, ZeroVariance, marked_lines
-from grpo_cli.stats.verdicts import equal_at, label_of_equal, percent
+from grpo_cli.stats.verdicts import equal_at, label_of_equal, nearly_equal, percent
 from grpo_cli.values.key_text import labels_of
 from grpo_cli.write.token_lists import OnTokens
 
@@ -167,8 +167,7 @@ def zero_variance(facts: Facts) -> Sections:
     lines = ["none: rewards differ in every group that can be compared"]
     if constant.groups:
         lines = [_constant(constant, summary.plan)]
-    if nearly := constant.nearly:
-        lines.append(f"{count(nearly, 'group')} more with nearly equal rewards (relative spread <= 1e-9)")
+    lines += nearly_equal(constant)
     skipped = _skipped(facts, "zero-variance")
     lines += _keys(skipped, "all" if rule.std_threshold is None else "mean")
     if (below := skipped.groups - constant.groups) > 0:
@@ -218,7 +217,8 @@ def advantage(facts: Facts) -> Sections:
     scale = largest(values)
     said = "no finite advantage"
     if values.min is not None:
-        said = "  ".join(f"{name} {number(getattr(values, name), scale)}" for name in ("mean", "std", "min", "max"))
+        mean, low, high = (number(value, scale) for value in (values.mean, values.min, values.max))
+        said = f"mean {mean}  std {spread(values)}  min {low}  max {high}"
     is_zero = "is 0" if values.zero == 1 else "are 0"
     for rows, words in ((values.zero, is_zero), (values.null, "null"), (values.nan, "NaN")):
         if rows:

@@ -30,6 +30,7 @@ from grpo_cli.runs.gate import Gate
 from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.stats.document import asked_by
 from grpo_cli.stats.facts import Summary, summarize
+from grpo_cli.stats.verdicts import same_everywhere
 from grpo_cli.write.outputs import (
     Output,
     Target,
@@ -298,7 +299,9 @@ def _facts(job: Job, part: Computed, read: Collection[str], of_files: Sequence[s
     if infinite := int(scored.rows[".advantage"].is_infinite().sum()):
         warnings.append(f"{infinite} advantages are infinite: the formula divides by 0; JSON lines write them as null")
     if summary.zero_variance.share == 1.0:
-        warnings.append("no group has a gradient: the rewards of each are equal")
+        everywhere = same_everywhere(summary.reward)
+        why = f", as {everywhere}" if everywhere else ": the rewards of each are equal"
+        warnings.append(f"no group has a gradient{why}")
     origin_of = "" if job.parts is None else job.parts.name(summary.value)
     tokens = None if part.tokens is None or output.tokens is None else token_facts(output.tokens, part.tokens)
     return Facts(

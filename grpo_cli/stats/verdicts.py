@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.read.prompt_check import SeveralPrompts
-from grpo_cli.stats.facts import ZeroVariance, marks_of
+from grpo_cli.stats.facts import Distribution, ZeroVariance, marks_of
 from grpo_cli.stats.inspection import Inspected, Inspection
 from grpo_cli.stats.trends import Ends, TrendLine, ends, over_steps
 
@@ -20,6 +20,8 @@ SURE = 2.6  # standard deviations that chance exceeds once in a hundred times
 AHEAD = 0.1  # a component decides by itself if its correlation is this much above the next one
 REPEATED = 0.05  # share of repeated responses that is too much
 EQUAL_AT = ("always solved", "never solved", "all equal between")
+ALL_WORST = "is the verifier right, or is every prompt too hard?"
+ALL_BEST = "is the verifier right, or is every prompt too easy?"
 LEAST = 1e-3  # the smallest share that one decimal of a percent can show
 
 
@@ -63,6 +65,26 @@ def equal_at(constant: ZeroVariance) -> dict[str, int]:
     """How many groups are equal at which reward, in the words of EQUAL_AT; those of which there are none are left out."""
     counts = zip(EQUAL_AT, (constant.all_best, constant.all_worst, constant.other), strict=True)
     return {words: groups for words, groups in counts if groups}
+
+
+def nearly_equal(constant: ZeroVariance) -> list[str]:
+    """The groups that are not among them, but whose rewards differ by so little that it may be rounding."""
+    groups = constant.nearly
+    have = "group more has" if groups == 1 else "groups more have"
+    return [f"{groups:,} {have} nearly equal rewards (relative spread <= 1e-9)"] if groups else []
+
+
+def same_everywhere(reward: Distribution) -> str:
+    """What a reward says that is the same in all rows, as after a verifier that fails; empty if it varies or there is a single one."""
+    if reward.min is None or reward.min != reward.max or reward.count < 2:  # noqa: PLR2004 - a single one says nothing
+        return ""
+    asked = {0.0: ALL_WORST, 1.0: ALL_BEST}.get(reward.min, "is the verifier right?")
+    return f"the reward is {reward.min:.6g} in all {reward.count:,} scored rows: {asked}"
+
+
+def _same_everywhere(facts: Inspected) -> Iterator[str]:
+    if said := same_everywhere(facts.summary.reward):
+        yield said[0].upper() + said[1:]
 
 
 def _trend(facts: Inspected) -> Iterator[str]:
@@ -173,6 +195,8 @@ def _zero_variance(facts: Inspected) -> Iterator[str]:
     constant = summary.zero_variance
     if constant.share is None:
         return
+    if same_everywhere(facts.summary.reward):
+        return  # said, and no advice helps
     if not constant.groups:
         yield "Every group that can be compared has a gradient: its rewards differ."
         return
@@ -219,9 +243,13 @@ def _larger_groups(facts: Inspected) -> Iterator[str]:
 
 
 def _components(facts: Inspected) -> Iterator[str]:
-    for name, column in facts.rewards.items():
+    several = facts.rewards if len(facts.rewards) > 1 else {}
+    for name, column in several.items():
         share = column.zero_variance_share
-        if len(facts.rewards) > 1 and share is not None and share >= MANY:
+        values = column.values
+        if values.min is not None and values.min == values.max and not same_everywhere(facts.summary.reward):
+            yield f"{name} is {values.min:.6g} in every row that has it: is it computed right?"
+        elif share is not None and share >= MANY:
             yield f"{name} does not vary within {percent(share)} of the groups, whatever its spread over all rows."
     components = facts.components
     if components and components.decides:
@@ -252,5 +280,5 @@ def _duplicates(facts: Inspected) -> Iterator[str]:
 
 
 RULES = (
-    _trend, _marked, _singletons, _zero_variance, _larger_groups, _components, _unscorable, _duplicates, _length,
+    _same_everywhere, _trend, _marked, _singletons, _zero_variance, _larger_groups, _components, _unscorable, _duplicates, _length,
 )  # fmt: skip

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
+import grpo_cli
 from grpo_cli.read.prompt_check import SeveralPrompts
 from grpo_cli.stats.correlations import correlation
 from grpo_cli.stats.facts import Summary
 from grpo_cli.stats.gates import Numbers
 from grpo_cli.stats.verdicts import percent, verdicts
-from tests.support.command import adv, ran
+from tests.support.command import adv, facts_of, ran
 
 
 def test_a_constant_column_has_no_correlation() -> None:
@@ -33,7 +36,7 @@ def test_a_constant_column_has_no_correlation() -> None:
 
 QUIET = """{
   "rows": 100, "groups": 10, "singletons": 0, "unscorable": 0, "declared_unscorable": 0, "notes": [], "warnings": [],
-  "left_out": 0, "masked": 0, "marks": [], "reward": {"mean": 0.5}, "group_sizes": {"min": 10, "median": 10, "max": 10},
+  "left_out": 0, "masked": 0, "marks": [], "reward": {"mean": 0.5, "count": 100, "min": 0.0, "max": 1.0}, "group_sizes": {"min": 10, "median": 10, "max": 10},
   "zero_variance": {"share": 0.0, "groups": 0, "nearly": 0, "all_best": 0, "all_worst": 0, "other": 0}, "at_size": [],
   "components": null, "length": null, "duplicates": null, "effective_rows": 100.0, "live_rows": 100, "by": null,
   "unit": "row", "schema": null, "group_key": ["uid"], "steps": null, "plan": {"gives_equal_rewards_0": true}
@@ -89,6 +92,53 @@ def test_each_sentence_has_its_numbers(change: str, sentence: str) -> None:
 )
 def test_what_is_within_bounds_is_not_mentioned(change: str) -> None:
     assert verdicts(facts(change)) == ["Every group that can be compared has a gradient: its rewards differ."]
+
+
+EVERYWHERE = """\
+0 0, 0 0 | The reward is 0 in all 4 scored rows: is the verifier right, or is every prompt too hard?
+1 1, 1 1 | The reward is 1 in all 4 scored rows: is the verifier right, or is every prompt too easy?
+0.5 0.5, 0.5 | The reward is 0.5 in all 3 scored rows: is the verifier right?
+-1 -1, -1 -1 | The reward is -1 in all 4 scored rows: is the verifier right?
+"""
+
+
+@pytest.mark.parametrize("case", EVERYWHERE.splitlines())
+def test_a_reward_that_is_the_same_everywhere_is_told_as_that_and_not_as_the_fault_of_the_prompts(case: str) -> None:
+    groups, sentence = case.split(" | ")
+    rows = [(at, float(value)) for at, group in enumerate(groups.split(", ")) for value in group.split()]
+    frame = pl.DataFrame(rows, schema=["prompt_id", "reward"], orient="row")
+    frame.write_csv("x.csv")
+    said = grpo_cli.inspect(frame).verdicts
+    assert said[0] == sentence
+    assert not any("no gradient" in line or "Consider" in line for line in said)
+    warned = f"no group has a gradient, as {sentence[0].lower()}{sentence[1:]}"
+    assert facts_of("compute x.csv -o out.csv")["warnings"] == [warned]
+
+
+def test_a_single_reward_and_one_that_varies_between_groups_are_not_the_same_everywhere() -> None:
+    for groups in ([0.0], [0.0, 0.0, 1.0, 1.0]):
+        frame = pl.DataFrame({"prompt_id": np.arange(len(groups)) // 2, "reward": groups})
+        assert not any("verifier" in line for line in grpo_cli.inspect(frame).verdicts)
+
+
+def test_one_of_several_rewards_that_is_the_same_everywhere_is_named() -> None:
+    frame = pl.DataFrame({"prompt_id": [0, 0, 1, 1], "accuracy": [0, 1, 1, 0], "format": [1, 1, 1, None]})
+    said = grpo_cli.inspect(frame, reward=["accuracy", "format"]).verdicts
+    assert "format is 1 in every row that has it: is it computed right?" in said
+    assert not any("format does not vary" in line for line in said)
+
+
+def test_nearly_equal_groups_are_beside_the_share_of_equal_ones_and_not_among_them() -> None:
+    """Rewards of 1e12 and more have a std, and what differs by 1 there differs by a thousandth of a billionth."""
+    for step, nearly in ((1.0, "2 groups more have"), (1e-3, "2 groups more have")):
+        rewards = [1e12, 1e12, 1e12, 1e12 + step, 1e12 + step, 1e12]
+        frame = pl.DataFrame({"prompt_id": [0, 0, 1, 1, 2, 2], "reward": rewards})
+        frame.write_csv("x.csv")
+        text = ran("inspect x.csv").out
+        assert "33.3% of the groups: 1 never solved\n" in text
+        assert f"\n               {nearly} nearly equal rewards (relative spread <= 1e-9)\n" in text
+        assert f"  std {statistics.stdev([reward - 1e12 for reward in rewards]):.4g}\n" in text
+        assert "  std 0  " not in ran("compute x.csv -o out.csv --force --expr reward").out
 
 
 def test_duplicates_of_a_key_that_names_no_prompt_are_not_mentioned() -> None:

@@ -289,7 +289,7 @@ def test_no_reward_at_all_is_no_reason_to_stop() -> None:
 
 
 def test_every_reward_column_is_shown_by_itself() -> None:
-    frame = pl.read_csv(b"prompt_id,a,b\n0,1,\n0,1,2\n1,0,2\n1,1,2\n")
+    frame = pl.read_csv(b"prompt_id,a,b\n0,1,\n0,1,2\n1,0,3\n1,1,3\n")
     made = grpo_cli.inspect(frame, reward=["a", "b"]).inspection
     a = made.facts.rewards["a"]
     assert a.values.mean == 0.75
