@@ -14,7 +14,8 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.choosing.groups import Choice, bar_of, pick_rows, refuse_below
+from grpo_cli.choosing.groups import Choice, bar_of, refuse_below
+from grpo_cli.choosing.rows import pick_rows
 from grpo_cli.engine.group_stats import Mask, Segments, finite_rows, group_extremes
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.errors import UsageError

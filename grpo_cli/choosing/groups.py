@@ -1,32 +1,31 @@
-"""Which groups are kept, and which of their rows: conditions, shares, the top N, and rows of a group."""
+"""Which groups are kept: conditions, shares, the top N, and those that go to further outputs (`rows`: which rows of them)."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.group_stats import Mask, Matrix, Segments
-from grpo_cli.engine.moments import Codes, Index, Vector
+from grpo_cli.engine.group_stats import Mask
+from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.errors import DataError, UnknownName, UsageError, Way
 from grpo_cli.options.conditions import Filter
 from grpo_cli.read.group_keys import spanning
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.pairs import key_texts
-from grpo_cli.read.texts import TextColumns, plain_texts, some_texts, text_lengths
+from grpo_cli.read.texts import plain_texts
 from grpo_cli.schemas.table import words
 from grpo_cli.stats import facts
 from grpo_cli.stats.difficulty import pass_at, solved_counts
-from grpo_cli.stats.inspection import Inspection, learned_from, score_groups
+from grpo_cli.stats.inspection import Inspection, score_groups
 
-VERSION: Final = 1
 FACTS = (
     "size", "scored", "unscorable", "mean", "std", "min", "max", "spread", "solve_rate", "constant", "nearly", "length",
 )  # fmt: skip
@@ -96,158 +95,6 @@ class Choice:
         """The facts of groups that the options name."""
         in_condition = self.where.names if self.where else ()
         return [*in_condition, self.by.removeprefix("-").replace("pass@", "pass_at_")]
-
-
-@dataclass(frozen=True)
-class Beside:
-    """Groups and rows that go to a file of their own, beside the selected ones."""
-
-    groups: int  # with at least one row in that file
-    rows: int  # of these groups in that file; rows that are no rollouts are not counted
-
-
-@dataclass(frozen=True)
-class Selected:
-    """The summary of `select`."""
-
-    NOT_SHOWN: ClassVar = frozenset({"key_note"})
-
-    inputs: Sequence[str]  # the files that were read
-    version: Literal[1]  # of the form of this document
-    where: str | None  # the condition on groups, as it was given; None: there was none
-    # as --seed gave it; None: not given, --limit took the first groups and other random choices used 0
-    seed: int | None
-    rows: int  # of the files, also those that do not count or are no rollouts
-    kept_rows: int  # that were kept for the output; rows of their records that are no rollouts are not counted
-    kept_masked: int  # kept rows that are masked: they count in their group and are not trained on
-    kept_left_out: int  # kept rows that are marked to be left out of their group
-    rollouts: int  # distinct rollouts of the input; the same as `rows` if no column has rollout ids
-    kept_rollouts: int  # distinct rollouts of the kept rows; the same as `kept_rows` if no column has rollout ids
-    groups: int  # of the input, before anything was chosen
-    kept_groups: int  # with at least one kept row
-    group_key: Sequence[str]  # the columns of the group key; empty if groups are blocks of rows alone
-    reward_columns: Sequence[str]  # the columns whose weighted sum is the reward
-    map: Mapping[str, facts.Number]  # what each text counts as (--map); null: a missing reward; empty without --map
-    schema: str | None  # the title of the file layout that was recognised or named; None: plain rows
-    key_note: str  # how the groups were found, in words
-    notes: Sequence[str]  # how the rows were read and grouped
-    # of the input's groups with two or more scored rows, the share with equal rewards; None: no such group
-    zero_variance_share: facts.Number
-    # the same share for what is kept: with --per-group only the kept rows are compared
-    kept_zero_variance_share: facts.Number
-    # how many groups and rows each reason left out; a reason is a condition, an option or a mark
-    dropped: Sequence[facts.Dropped]
-    # what went to the further outputs, by `holdout` and `control`; empty if neither was asked for
-    beside: Mapping[str, Beside]
-    warnings: Sequence[str]  # about the input and the output, each a sentence
-    outputs: Sequence[str]  # the files that were written, those of `beside` last
-    seconds: float  # that the run took, by the clock
-    against: Sequence[str] = ()  # the runs of --against, as they were given; absent without the option
-    config: str | None = None  # the file of options that was read; absent: none was
-
-
-def select_rows(
-    inspection: Inspection, choice: Choice, others: Sequence[Inspection]
-) -> tuple[dict[str, Index], Selected]:
-    """The rows of the input that each output keeps, in order, and the facts of the choice; the kept rows are called "".
-
-    Kept are the groups that meet the condition, up to a limit of groups, and of rows in each.
-    """
-    narrow = inspection.narrow
-    groups = inspection.groups
-    codes = narrow.table["group"].to_numpy()
-    picked = None
-    unsolved = None
-    if choice.per_group is not None:
-        rewards = np.where(narrow.masked, np.nan, inspection.raw.rows[".reward"])
-        lengths = None
-        if choice.pick == "shortest":
-            bar = bar_of(groups, choice.solved_at)
-            unsolved = rewards < bar
-            rewards = np.where(unsolved, np.nan, rewards)
-            text = some_texts(narrow.tables[0], TextColumns())
-            solved = np.flatnonzero(np.isfinite(rewards))
-            lengths = np.full(len(codes), np.nan)
-            lengths[solved] = lengths_of(inspection, solved, text.response or text.messages)
-        picked = pick_rows(codes, rewards, choice.per_group, choice.pick, choice.seed or 0, lengths)
-        picked = _with_siblings(inspection, picked)
-    masks, dropped = choose_groups(inspection, choice, others, picked)
-    outputs = {name: mask[codes] for name, mask in masks.items()}
-    share = facts.zero_variance_share(groups.filter(masks[""]))
-    if picked is not None:
-        left = outputs[""] & ~picked
-        if unsolved is not None and (failed := int((left & unsolved).sum())):
-            dropped.append(facts.Dropped(reason=f"not solved: a reward below {bar:g}", rows=failed))
-            left &= ~unsolved
-        reason = f"--per-group {choice.per_group} ({choice.pick})"
-        dropped.append(facts.Dropped(reason=reason, rows=int(left.sum())))
-        outputs = {name: mask & picked for name, mask in outputs.items()}
-        learned = learned_from(inspection).filter(pl.Series(outputs[""]))
-        share = facts.constant_share(codes[outputs[""]], learned, len(groups))
-    if narrow.height > len(codes):
-        dropped.append(facts.Dropped(reason="the last block is incomplete", rows=narrow.height - len(codes)))
-    dropped += facts.of_foreign(narrow)
-    sizes = {}
-    for name, mask in outputs.items():
-        has_some = np.zeros(len(groups), bool)
-        has_some[codes[mask]] = True
-        sizes[name] = Beside(int(has_some.sum()), int(mask.sum()))
-    kept = sizes.pop("")
-    rows = pl.Series(outputs[""])
-    every = sum(narrow.lengths)
-    kept_rollouts = kept.rows
-    if "rollout" in narrow.table.columns:
-        every = narrow.table["rollout"].n_unique()
-        kept_rollouts = narrow.table["rollout"].filter(rows).n_unique()
-    warnings = [*narrow.warnings]
-    if not kept.rows:
-        warnings.append("no row is left")
-    said = Selected(
-        inputs=(),
-        version=VERSION,
-        where=choice.where.text if choice.where else None,
-        seed=choice.seed,
-        rows=sum(narrow.lengths),
-        kept_rows=kept.rows,
-        kept_masked=int((narrow.masked & rows).sum()),
-        kept_left_out=int((narrow.left_out & rows).sum()),
-        rollouts=every,
-        kept_rollouts=kept_rollouts,
-        groups=len(groups),
-        kept_groups=kept.groups,
-        **facts.read_as(narrow),
-        zero_variance_share=facts.zero_variance_share(groups),
-        kept_zero_variance_share=share,
-        dropped=dropped,
-        beside=sizes,
-        warnings=warnings,
-        outputs=(),
-        seconds=0.0,
-    )
-    return {name: narrow.places_of(np.flatnonzero(mask)) for name, mask in outputs.items()}, said
-
-
-def lengths_of(inspection: Inspection, rows: Index, text: str) -> Vector:
-    """The lengths of these responses: those of a column, else of the texts in the column `text`."""
-    if "length" in inspection.rows.columns:
-        return inspection.rows["length"].to_numpy()[rows]
-    if not text:
-        raise DataError(
-            "--pick shortest needs the length of each response", Way("--length-column", lead="name its column with")
-        )
-    lengths: Vector = text_lengths(inspection.narrow, rows, text)
-    return lengths
-
-
-def _with_siblings(inspection: Inspection, picked: Mask) -> Mask:
-    """The picked rows; if rollouts count once, with all rows of their rollouts."""
-    if inspection.raw.plan.unit.take == "each":
-        return picked
-    rollouts = inspection.narrow.table["rollout"].to_numpy()
-    kept = np.zeros(rollouts.max() + 1, dtype=bool)
-    kept[rollouts[picked]] = True
-    whole: Mask = kept[rollouts]
-    return whole
 
 
 def only(inspection: Inspection, where: Filter) -> Inspection:
@@ -485,66 +332,3 @@ def _dropped(inspection: Inspection, codes: Index, reason: str) -> facts.Dropped
     keys = [inspection.narrow.label(code) for code in codes[: facts.LISTED].tolist()]
     rows = int(facts.rows_of(inspection.groups).to_numpy()[codes].sum())
     return facts.Dropped(reason=reason, groups=len(codes), rows=rows, keys=keys)
-
-
-def pick_rows(codes: Codes, rewards: Vector, most: int, how: Pick, seed: int, lengths: Vector | None = None) -> Mask:
-    """Mark at most `most` rows of each group; never rows whose reward is not finite. The shortest are those of these lengths.
-
-    Of equal rewards the earlier row is taken (`spread` takes from both ends). The same seed gives the same rows.
-    """
-    finite = np.flatnonzero(np.isfinite(rewards))
-    chosen = np.zeros(len(codes), dtype=bool)
-    if not len(finite):
-        return chosen
-    codes = codes[finite]
-    rewards = rewards[finite]
-    most = min(most, len(finite))
-    by = -rewards if how == "best" else rewards
-    if lengths is not None:
-        by = lengths[finite]
-    if how == "random":
-        by = np.random.default_rng(seed).random(len(finite))
-    order = np.lexsort((by, codes))
-    segments = Segments.of_ordered(codes[order])
-    place = np.arange(len(order)) - segments.spread(segments.starts)
-    if how == "spread":
-        top = segments.spread(_from_the_top(segments, rewards[order], most))
-        from_end = segments.spread(segments.sizes) - place
-        kept = (place < most - top) | (from_end <= top)
-    else:
-        kept = place < most
-    chosen[finite[order[kept]]] = True
-    return chosen
-
-
-def _from_the_top(segments: Segments, ordered: Vector, most: int) -> Index:
-    """How many of the kept rows come from the top of each group; the rest come from its bottom.
-
-    `most` rows of a group have the largest variance if they come from its two ends. Every split between them is tried,
-    the even one first.
-    """
-    from_top = np.zeros(len(segments.sizes), dtype=np.int64)
-    large = np.flatnonzero(segments.sizes > most)
-    if not len(large):  # all rows of all groups are kept
-        return from_top
-    starts = segments.starts[large]
-    ends = segments.starts[large] + segments.sizes[large]
-    away = ordered - segments.spread(ordered[segments.starts])  # a shared offset would cost digits
-    low, low_squares = _running(away, starts, 1, most)
-    high, high_squares = _running(away, ends - 1, -1, most)
-    total = low[:, ::-1] + high
-    squares = low_squares[:, ::-1] + high_squares
-    variances = squares - total * total / most
-    best = variances.max(axis=1, keepdims=True)
-    uneven = np.abs(2 * np.arange(most + 1) - most)
-    order = np.argsort(uneven, kind="stable")
-    as_good = variances[:, order] >= best - 1e-12 * np.abs(best)
-    from_top[large] = order[as_good.argmax(axis=1)]
-    return from_top
-
-
-def _running(values: Vector, first: Index, step: int, most: int) -> tuple[Matrix, Matrix]:
-    """Sums, and sums of squares, of the first 0, 1, ... rows from one end of each group."""
-    places = first[:, None] + step * np.arange(most)
-    taken = np.pad(values[places], ((0, 0), (1, 0)))
-    return np.cumsum(taken, axis=1), np.cumsum(taken**2, axis=1)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Console
 
 from grpo_cli.choosing.exports import Scale
-from grpo_cli.choosing.groups import Selected
+from grpo_cli.choosing.selected import Selected
 from grpo_cli.render.text import (
     LABEL,
     Sections,

@@ -17,7 +17,7 @@ import polars as pl
 
 from grpo_cli.choosing import exports
 from grpo_cli.choosing.exports import Looked, Records, Rollouts, Wanted
-from grpo_cli.choosing.groups import lengths_of
+from grpo_cli.choosing.rows import lengths_of
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Index
 from grpo_cli.errors import DataError

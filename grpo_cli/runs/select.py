@@ -12,7 +12,8 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import numpy as np
 import polars as pl
 
-from grpo_cli.choosing.groups import Choice, Selected, select_rows
+from grpo_cli.choosing.groups import Choice
+from grpo_cli.choosing.selected import Selected, select_rows
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError, Way, Written

@@ -11,7 +11,7 @@ from inspect import getsource
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from grpo_cli.choosing.groups import Selected
+from grpo_cli.choosing.selected import Selected
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.guests.audit.facts import Audited

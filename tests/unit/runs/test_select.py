@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import grpo_cli
-from grpo_cli.choosing.groups import Pick, pick_rows
+from grpo_cli.choosing.groups import Pick
+from grpo_cli.choosing.rows import pick_rows
 from grpo_cli.errors import DataError
 from tests.support import jobs
 from tests.support.command import adv, facts_of, files, ran
