@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -719,3 +720,17 @@ def test_a_command_that_fails_is_one_sentence_with_its_package(body: str, said: 
 def test_what_a_command_calls_that_is_not_there_is_named(site: Path) -> None:
     command(site, "job='called:Jobs', shown_by='called:show'")
     one_line(adv("bad-one in.jsonl"), "the command bad-one of bad 1.0 failed: AttributeError: module 'called' has no")
+
+
+@pytest.mark.usefixtures("site")
+def test_a_command_in_an_archive_on_the_path_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    command(Path("packed"))
+    shutil.make_archive("packed", "zip", "packed")
+    monkeypatch.syspath_prepend(Path("packed.zip").resolve())
+    assert adv("bad-one in.jsonl").out == "at most 9\n"
+
+
+def test_help_does_not_ask_all_packages_for_their_metadata_where_none_has_a_command() -> None:
+    script = "import sys; sys.argv = ['grpo-adv', '--help']\nfrom grpo_cli.cli.entry import main\ntry:\n    main()\nexcept SystemExit:\n    print('importlib.metadata' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
