@@ -104,6 +104,11 @@ def _one_by_one(cures: Cures) -> list[Cure]:
     return [cures] if isinstance(cures, Way) else [way for cure in cures for way in _one_by_one(cure)]
 
 
+def in_words(cures: Iterable[Way]) -> str:
+    """Ways out as the end of a warning, for a shell."""
+    return "; ".join(cure.said(Spelling()) for cure in cures)
+
+
 class GrpoError(Exception):
     """Something that the user can act on; never a bug of ours."""
 

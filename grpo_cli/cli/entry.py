@@ -198,7 +198,8 @@ def _command(words: Sequence[str], error: GrpoError, cure: Cure) -> str:
     row = next((row for row in takes.values() if row.flag == way.flag), None)
     if row is None or (row.takes and not way.value):
         return ""
-    is_given = any(word.partition("=")[0] in {row.flag, row.other, row.short} - {""} for word in words)
+    names = [name for name in (row.flag, row.other) if name]
+    is_given = any(word.partition("=")[0] in names or (row.short and word.startswith(row.short)) for word in words)
     if is_given or "-" in words:  # standard input is read once
         return ""
     return shlex.join(["grpo-adv", *words, way.flag, *([way.value] if row.takes else [])])

@@ -82,9 +82,14 @@ def items(text: str) -> list[str]:
     return [quoted or plain.strip() for quoted, plain in found]
 
 
+def as_list(*names: str) -> str:
+    """Column names as the value of an option; `items` reads it."""
+    return ",".join(f'"{name}"' if "," in name else name for name in names)
+
+
 def as_value(*names: str) -> str:
     """Column names as the value of a flag in a shell."""
-    return shlex.quote(",".join(f'"{name}"' if "," in name else name for name in names))
+    return shlex.quote(as_list(*names))
 
 
 def absent(name: str, file: str, columns: Sequence[str]) -> Absent:

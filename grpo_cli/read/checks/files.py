@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from functools import partial
 
+from grpo_cli.errors import Way, in_words
 from grpo_cli.read.checks.check import Check
 from grpo_cli.read.groups import Groups
 from grpo_cli.read.marks import none_left, unread, useless
@@ -73,6 +73,9 @@ def unread_marks(groups: Groups) -> Sequence[str]:
     if mark_and_rows is None:
         return ()
     mark, rows = mark_and_rows
-    value = shlex.quote(f"{mark.column}={mark.values[0]}" if mark.values else mark.column)
-    cures = f"--left-out-column {value} leaves them out of their groups; --masked-column {value} marks them as not trained on"
-    return [f"{mark.words} in {rows:,} of {columns.height:,} rows, which count like all others: {cures}"]
+    value = f"{mark.column}={mark.values[0]}" if mark.values else mark.column
+    cures = [
+        Way("--left-out-column", value, "leaves them out of their groups"),
+        Way("--masked-column", value, "marks them as not trained on"),
+    ]
+    return [f"{mark.words} in {rows:,} of {columns.height:,} rows, which count like all others: {in_words(cures)}"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, Way
 from grpo_cli.read.checks.check import Check
 from grpo_cli.read.group_keys import refuse_missing
 from grpo_cli.read.groups import Groups
@@ -16,7 +16,8 @@ from grpo_cli.values.cells import JSON_TEXT, canonical
 from grpo_cli.values.chat import responds
 
 PROMPT_ID_OR_BLOCKS = (
-    "name the column of the prompt's id with --group; give --group-size N if the samples of a prompt are consecutive"
+    Way("--group", lead="name the column of the prompt's id with"),
+    Way("--group-size", why="if the samples of a prompt are consecutive", lead="give", fill="N"),
 )
 _KEYS = 4096  # keys that are looked at, at most: whether they end with an answer
 
@@ -31,7 +32,9 @@ def ids_beside_a_text(groups: Groups) -> None:
         by_text = columns.coded(request.key)
         if by_id.size < columns.height and not by_id.codes.equals(by_text.codes):
             names = ", ".join((*request.key, name))
-            raise DataError(f"several columns could be the group key: {names}", "choose with --group NAME")
+            raise DataError(
+                f"several columns could be the group key: {names}", Way("--group", lead="choose with", fill="NAME")
+            )
 
 
 @Check
@@ -54,9 +57,10 @@ def one_record(groups: Groups) -> None:
             what = "a list of objects" if of_objects else "a list"
             if isinstance(value, dict):
                 what = "an object"
-            hint = "the rows may be inside the record: write each on its own line; name another key with --group"
+            inside = "the rows may be inside the record: write each on its own line"
+            another = Way("--group", lead="name another key with")
             wrong = f"{columns.place(0)}: the file has one row, and its key {name} is {what}"
-            raise DataError(wrong, [*inside_of_record(columns.tables), hint])
+            raise DataError(wrong, [*inside_of_record(columns.tables), inside, another])
 
 
 @Check

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grpo_cli.errors import DataError
+from grpo_cli.errors import Cures, DataError, Way
 from grpo_cli.read.checks.check import Check
 from grpo_cli.read.columns import Columns
 from grpo_cli.read.group_keys import SHOWN, spanning, usual, within
@@ -19,7 +19,9 @@ from grpo_cli.read.repeated_draws import (
     numberings,
     size_by_samples,
 )
-from grpo_cli.values.paths import as_value
+from grpo_cli.values.paths import as_list
+
+_ONE_BATCH = Way("--batch-by", "input", "takes all rows as one batch")
 
 
 @Check
@@ -33,22 +35,26 @@ def silent_merge(groups: Groups) -> None:
     several = "since one has several prompts"
     for name in comparable_steps(columns):
         if name not in rule.key and (rows := spanning(by_key, columns.values[name])):
-            separate = f"--group {as_value(*rule.key, name)}"
-            cures = f"{separate} if ids restart; --group-within input if {name} does not separate groups"
+            key = as_list(*rule.key, name)
+            cures = [
+                Way("--group", key, "if ids restart"),
+                Way("--group-within", "input", f"if {name} does not separate groups"),
+            ]
             if groups.prompts_of(by_key) is not None:
-                cures = f"{separate}: ids restart, {several}"
+                cures = [Way("--group", key, f": ids restart, {several}")]
             raise _merge_error(columns, f"values of {name!r}", rows, cures)
     several_files = len(columns.tables) > 1 and not is_one_dataset(columns.tables)
     if several_files and (rows := spanning(by_key, columns.file)):
-        cures = (
-            "--group-within file if ids restart in each; --group-within input if they are shards of one sampling round"
-        )
+        cures = [
+            Way("--group-within", "file", "if ids restart in each"),
+            Way("--group-within", "input", "if they are shards of one sampling round"),
+        ]
         if groups.prompts_of(by_key) is not None:
-            cures = f"--group-within file: ids restart in each, {several}"
+            cures = [Way("--group-within", "file", f": ids restart in each, {several}")]
         raise _merge_error(columns, "files", rows, cures)
 
 
-def _merge_error(columns: Columns, what: str, rows: Sequence[int], cures: str) -> DataError:
+def _merge_error(columns: Columns, what: str, rows: Sequence[int], cures: Cures) -> DataError:
     """The error for keys that occur in several files, steps or batches; `rows` has a row of each key."""
     shown = ", ".join(columns.label(row) for row in rows[:SHOWN])
     more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
@@ -145,13 +151,16 @@ def unclear_batch(groups: Groups) -> None:
     """Refuse a plan that needs a batch, if it is unclear which steps or files are normalised together."""
     columns = groups.columns
     if groups.rule.batch_by is None and columns.request.plan.uses_batch:
-        cure = "--batch-by {0} normalises each separately; --batch-by input takes all rows as one batch"
         for name in comparable_steps(columns):
             count = columns.values[name].n_unique()
-            raise DataError(f"the plan needs a batch, but the rows have {count} values of {name!r}", cure.format(name))
+            raise DataError(f"the plan needs a batch, but the rows have {count} values of {name!r}", _batches(name))
         files = len(columns.tables) if columns.rows is None else columns.file.n_unique()
         if files > 1:
-            raise DataError(f"the plan needs a batch, but there are {files} files", cure.format("file"))
+            raise DataError(f"the plan needs a batch, but there are {files} files", _batches("file"))
+
+
+def _batches(each: str) -> list[Way]:
+    return [Way("--batch-by", each, "normalises each separately"), _ONE_BATCH]
 
 
 @Check
@@ -159,8 +168,8 @@ def divided_groups(groups: Groups) -> None:
     """Refuse a group with rows in several batches."""
     by = groups.rule.batch_name
     if not groups.request.plan.estimator.spans_batches and (rows := spanning(groups.coded, groups.batches.codes)):
-        cure = f"a group belongs to one batch: add {by} to --group; --batch-by input takes all rows as one batch"
-        raise _merge_error(groups.columns, f"batches of {by!r}", rows, cure)
+        cures = f"a group belongs to one batch: add {by} to --group", _ONE_BATCH
+        raise _merge_error(groups.columns, f"batches of {by!r}", rows, cures)
 
 
 def one_part_each(groups: Groups) -> None:
@@ -168,6 +177,6 @@ def one_part_each(groups: Groups) -> None:
     columns = groups.columns
     by = groups.request.by
     if rows := spanning(groups.coded, columns.values[by]):
-        separate = f"--group {as_value(by, *groups.rule.key)} makes a group of each"
-        cures = f"{separate}; --plan-by takes a column that is the same in all rows of a group"
+        separate = Way("--group", as_list(by, *groups.rule.key), "makes a group of each")
+        cures = separate, "--plan-by takes a column that is the same in all rows of a group"
         raise _merge_error(columns, f"values of {by!r}", rows, cures)

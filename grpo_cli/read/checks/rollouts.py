@@ -9,14 +9,15 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.group_stats import Mask, finite_rows, group_extremes
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, Way, in_words
 from grpo_cli.read.checks.check import Check
 from grpo_cli.read.checks.values import rows_with
 from grpo_cli.read.group_keys import SHOWN, Coded, parts_of_each
 from grpo_cli.read.groups import Groups, id_words, in_rows, rollouts_by
 from grpo_cli.read.known_names import IDS_OF_TURNS, ROLLOUT_NUMBER
 from grpo_cli.read.marks import as_number
-from grpo_cli.values.paths import as_value
+
+_ROWS = Way("--rollout", "none", "treats rows as rollouts")
 
 
 @partial(Check, judges_counting=True)
@@ -43,7 +44,7 @@ def unequal_siblings(groups: Groups) -> None:
     many = "1 rollout has" if len(several) == 1 else f"{len(several):,} rollouts have"
     raise DataError(
         f"{many} rows with unequal rewards ({id_words(groups)}): {'; '.join(shown)}",
-        "--rollout-reward last, first or mean chooses the reward of a rollout; --rollout none treats rows as rollouts",
+        ["--rollout-reward last, first or mean chooses the reward of a rollout", _ROWS],
     )
 
 
@@ -117,12 +118,12 @@ def unnamed_rollouts(groups: Groups) -> Sequence[str]:
                 continue  # the number of a training step, of a group or of a row within it
         if of_group.max() < 2:  # noqa: PLR2004 - nothing to compare: the id of the group
             continue
-        cures = f"--rollout {as_value(name)} counts each rollout once; --rollout none treats rows as rollouts"
+        cures = [Way("--rollout", name, "counts each rollout once"), _ROWS]
         equal = not _vary(rollouts, rewards).any() and _vary(groups.coded, rewards).any()
         if equal and request.layout.counting == "once":
             wrong = f"{in_rows(groups, rollouts)}, if {name} is what its name says:"
             raise DataError(f"{wrong} it repeats inside groups, always with the same reward", cures)
-        warnings.append(f"several rows of a group share one {name}: {cures}")
+        warnings.append(f"several rows of a group share one {name}: {in_words(cures)}")
     return warnings if request.warn else ()
 
 

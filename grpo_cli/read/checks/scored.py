@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, Way
 from grpo_cli.read.narrow import Narrow
 
 
@@ -36,7 +36,11 @@ def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
     such = f" ({count} such rows)" if count > 1 else ""
     raise DataError(
         f"{narrow.place(row)}: {wrong}{such}",
-        "--missing exclude leaves such rows out; --missing zero gives them advantage 0; --missing as-zero counts them as reward 0",
+        [
+            Way("--missing", "exclude", "leaves such rows out"),
+            Way("--missing", "zero", "gives them advantage 0"),
+            Way("--missing", "as-zero", "counts them as reward 0"),
+        ],
     )
 
 
@@ -47,5 +51,5 @@ def refuse_singletons(plan: Plan, scored: pl.Series, narrow: Narrow) -> None:
         return
     row = singletons.arg_max() or 0
     name = narrow.label(narrow.table["group"][row])
-    cure = "--singleton zero|raw|unit|nan|null|drop decides what it gets"
+    cure = Way("--singleton", why="decides what it gets", fill="zero|raw|unit|nan|null|drop")
     raise DataError(f"{narrow.place(row)}: the group {name} has a single scored row", cure)

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from grpo_cli.engine.plan_parts import Alone
-from grpo_cli.errors import DataError, UsageError
+from grpo_cli.errors import Cures, DataError, UsageError, Way
 from grpo_cli.read.checks.check import Check
 from grpo_cli.read.checks.keys import PROMPT_ID_OR_BLOCKS
 from grpo_cli.read.group_keys import parts_of_each, sizes
@@ -32,7 +32,7 @@ def last_blocks(groups: Groups) -> None:
         plural = "" if rows == 1 else "s"
         raise DataError(
             f"{place}: the last block has {rows} row{plural}, not {groups.rule.size}",
-            "--partial keep takes it as a group; --partial drop leaves it out",
+            [Way("--partial", "keep", "takes it as a group"), Way("--partial", "drop", "leaves it out")],
         )
 
 
@@ -68,7 +68,7 @@ def other_sizes(groups: Groups) -> None:
         such = f"{len(wrong)} such {'group' if len(wrong) == 1 else 'groups'} of {coded.size}"
         raise DataError(
             f"{columns.place(first)}: {columns.label(first)} has {size}, not {expected} ({such})",
-            "the sampler may have stopped early; omit --expect-size to continue",
+            ["the sampler may have stopped early", "omit --expect-size to continue"],
         )
 
 
@@ -90,11 +90,18 @@ def only_singletons(groups: Groups) -> None:
     key = ", ".join(group) or "the block size"
     if {*group} & {*CONVERSATIONS}:
         why = f"{key} may contain the responses as well as the prompts"
-        cure = PROMPT_ID_OR_BLOCKS
+        cures: Cures = PROMPT_ID_OR_BLOCKS
     elif key_words or {*group} & {*PROMPT_TEXTS}:
         why = f"{key_words or key} has one sample per prompt, nothing to compare"
-        cure = "several samples of a prompt make a group; --singleton zero continues anyway; --group NAME takes another key"
+        cures = [
+            "several samples of a prompt make a group",
+            Way("--singleton", "zero", "continues anyway"),
+            Way("--group", why="takes another key", fill="NAME"),
+        ]
     else:
         why = f"{key} may be an id of the rollout, not of the prompt"
-        cure = "name the prompt's column with --group; give --singleton zero if there is one sample per prompt"
-    raise DataError(f"{what}: {why}", cure)
+        cures = [
+            Way("--group", lead="name the prompt's column with"),
+            Way("--singleton", "zero", "if there is one sample per prompt", lead="give"),
+        ]
+    raise DataError(f"{what}: {why}", cures)

@@ -11,7 +11,7 @@ import polars as pl
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.group_stats import group_means
 from grpo_cli.engine.moments import Vector
-from grpo_cli.errors import DataError
+from grpo_cli.errors import Cures, DataError, Way
 from grpo_cli.read.checks.check import Check
 from grpo_cli.read.group_keys import repeats
 from grpo_cli.read.groups import Groups
@@ -32,7 +32,7 @@ def huge_rewards(groups: Groups) -> None:
             row = huge.arg_max() or 0
             raise DataError(
                 f"{columns.place(row)}: {name} is {column[row]:g}, the largest reward is {_LARGEST:g}",
-                "its square would overflow; is it a marker for a missing reward?",
+                ["its square would overflow", "is it a marker for a missing reward?"],
             )
 
 
@@ -50,11 +50,14 @@ def unusable_values(groups: Groups) -> None:
             counted = wrong if left_out is None else wrong & ~left_out
             if counted.any():
                 row = counted.arg_max() or 0
-                cure = f"it is read as {ROLES[role].meaning}"
+                cures: Cures = f"it is read as {ROLES[role].meaning}"
                 if what == "null" and name in from_lists:
                     why = "a list of log-probs or a number in it is missing, or no token counts"
-                    cure = f"{why}: --mask COL names a list of the tokens that count; --rows leaves such rows out"
-                raise DataError(f"{columns.place(row)}: {name} is {what}", cure)
+                    cures = [
+                        Way("--mask", why="names a list of the tokens that count", lead=f"{why}:", fill="COL"),
+                        "--rows leaves such rows out",
+                    ]
+                raise DataError(f"{columns.place(row)}: {name} is {what}", cures)
 
 
 def _unusable(column: pl.Series, role: str) -> Iterator[tuple[str, pl.Series]]:
