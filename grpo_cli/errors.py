@@ -17,7 +17,6 @@ attributes, so an error can be pickled in another process.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -97,11 +96,9 @@ Cure = str | Way  # a way out: a sentence, or an option
 Cures = Cure | Sequence[Cure]
 
 
-def _one_by_one(cures: Cures) -> list[Cure]:
-    """The ways out; a semicolon inside of quotes is part of a value."""
-    if isinstance(cures, str):
-        return [way for way in re.split(r"; (?=(?:[^']*'[^']*')*[^']*$)", cures) if way]
-    return [cures] if isinstance(cures, Way) else [way for cure in cures for way in _one_by_one(cure)]
+def one_by_one(cures: Cures) -> list[Cure]:
+    """The ways out."""
+    return [cure for cure in ([cures] if isinstance(cures, str | Way) else cures) if cure]
 
 
 def in_words(cures: Iterable[Way]) -> str:
@@ -116,7 +113,7 @@ class GrpoError(Exception):
 
     def __init__(self, what: str, cures: Cures = "", *, place: object = "", written: Written | None = None) -> None:
         super().__init__(what, cures)
-        self.cures = _one_by_one(cures)  # the ways to fix it; a command that knows a better one sets its own
+        self.cures = one_by_one(cures)  # the ways to fix it; a command that knows a better one sets its own
         self.wrong = ""  # the word of the command line that is wrong, if it is one
         self.right = ""  # what may be meant instead
         self._place = str(place)

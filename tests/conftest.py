@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 from collections.abc import Generator
 from itertools import count
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from grpo_cli import errors
 
 # Where this is set, each command that a test starts would compile the package again, which is most of its time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -33,6 +36,23 @@ FOLDERS = count()
 def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of a number of its own: for one of the test's name pytest looks at the folders of all tests before."""
     return tmp_path_factory.mktemp(str(next(FOLDERS)), numbered=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ways_out_are_one_by_one() -> Generator[None]:
+    """An error whose sentence hides two ways out fails the test that meets it; a semicolon inside of quotes is part of a value."""
+    made = errors.one_by_one
+
+    def seen(cures: errors.Cures) -> list[errors.Cure]:
+        found = made(cures)
+        for cure in found:
+            bare = re.sub(r"'[^']*'", "", cure if isinstance(cure, str) else cure.said(errors.Spelling()))
+            assert "; " not in bare, f"two ways out in one: {cure}"
+        return found
+
+    errors.one_by_one = seen
+    yield
+    errors.one_by_one = made
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

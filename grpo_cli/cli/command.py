@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 from grpo_cli import __version__
 from grpo_cli.cli.help import HELP_ALL, PROGRAM, of_command, of_program
 from grpo_cli.engine.coerce import typed
-from grpo_cli.errors import GrpoError, PluginError, Spelling, UnknownName, UsageError, printable
+from grpo_cli.errors import GrpoError, PluginError, Spelling, UnknownName, UsageError, Way, printable
 from grpo_cli.options.commands import COMMANDS, Command
 from grpo_cli.options.given import Given
 from grpo_cli.options.meant import meant, unknown_option
@@ -70,7 +70,7 @@ class Line(NamedTuple):
             if not package:
                 raise
             what = f"the command {self.command.name} of {package} failed: {in_words(error)}"
-            raise PluginError(what, "--debug shows where") from error
+            raise PluginError(what, Way("--debug", why="shows where")) from error
 
     def _name_file(self, given: Given) -> None:
         """Print what the file of GRPO_ADV_CONFIG sets (not with --quiet), or that one of the working folder is not read."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import re
 import shlex
 import signal
 import sys
@@ -16,7 +15,7 @@ from threading import Timer
 from typing import Any, Final, NoReturn
 
 from grpo_cli.cli.terminal import CYAN, RED, coloured, set_colours
-from grpo_cli.errors import Cure, GrpoError, Way, printable, reason
+from grpo_cli.errors import Cure, GrpoError, printable, reason
 from grpo_cli.files.kept import keeping
 
 # Modules and parsed rows are many objects with hardly a cycle: at Python's threshold of 700 the collector would walk
@@ -30,11 +29,6 @@ INTERRUPTED = SIGNALLED + signal.SIGINT
 BROKEN_PIPE = 141  # as a shell reports a process that SIGPIPE (13) ended: 128 + 13
 # A closed terminal sends SIGHUP, which Windows does not have.
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-# `--group id,step if ids restart`, `add --force to replace it`, but not `--group NAME` and not `--against compares other rollouts`.
-_OPTION = re.compile(
-    r"(?:add |give )?(--[a-z-]+)(?: (?!\S*[A-Z]{2})('[^']*'|[^\s']*[^\s',:])"
-    r"(?= (?:if|to|leaves|keeps|says|treats|shows|makes|replaces|gives|reads|splits|drops|writes|continues)\b|$))?"
-)
 
 
 def main() -> NoReturn:
@@ -190,22 +184,17 @@ def _command(words: Sequence[str], error: GrpoError, cure: Cure) -> str:
     if error.wrong and error.wrong in words:  # another option would not help
         instead = ["grpo-adv", *(error.right if word == error.wrong else word for word in words)]
         return shlex.join(instead) if error.right and cure is error.cures[0] else ""
+    if isinstance(cure, str):
+        return ""
     try:
         takes = COMMANDS[words[0]].takes
     except (LookupError, GrpoError):  # no command, or one of a package that is broken
         return ""
-    way = cure if isinstance(cure, Way) else _way(cure)
-    row = next((row for row in takes.values() if row.flag == way.flag), None)
-    if row is None or (row.takes and not way.value):
+    row = next((row for row in takes.values() if row.flag == cure.flag), None)
+    if row is None or (row.takes and not cure.value):
         return ""
     names = [name for name in (row.flag, row.other) if name]
     is_given = any(word.partition("=")[0] in names or (row.short and word.startswith(row.short)) for word in words)
     if is_given or "-" in words:  # standard input is read once
         return ""
-    return shlex.join(["grpo-adv", *words, way.flag, *([way.value] if row.takes else [])])
-
-
-def _way(hint: str) -> Way:
-    """The option that a sentence begins with."""
-    found = _OPTION.match(hint)
-    return Way("") if found is None else Way(found[1], "".join(shlex.split(found[2] or "")))
+    return shlex.join(["grpo-adv", *words, *row.words(cure.value or True)])

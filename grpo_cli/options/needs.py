@@ -104,7 +104,7 @@ ROWS: Final = (
     Row(
         "mask",
         on=given("kl_from", "per_token", "token_logprobs", "to", missing="has no effect alone"),
-        cure="add --per-token, --kl-from or --token-logprobs",
+        cure=Way("--per-token", why=", --kl-from or --token-logprobs", lead="add"),
     ),
     Row(
         "component_missing",

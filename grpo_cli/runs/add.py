@@ -12,7 +12,18 @@ from typing import Any, Final, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.errors import DataError, InputChanged, NoRewards, UnknownName, UsageError, Way, Written, near_names, short
+from grpo_cli.errors import (
+    Cure,
+    DataError,
+    InputChanged,
+    NoRewards,
+    UnknownName,
+    UsageError,
+    Way,
+    Written,
+    near_names,
+    short,
+)
 from grpo_cli.files.inputs import MAX_LINE, Input
 from grpo_cli.formats import registry
 from grpo_cli.formats.frame import FRAME, FrameReader
@@ -44,9 +55,15 @@ from grpo_cli.write.write_outputs import Phase, Writing, in_turn, make_folders
 VERSION: Final = 1
 Take = Literal["first", "last", "mean"]
 _EXACT = 2**53  # larger integers are not all floats
-_TAKES = "numbers, texts, true and false, and lists of numbers can be added; --column NAME names them"
+_TAKES = (
+    "numbers, texts, true and false, and lists of numbers can be added",
+    Way("--column", why="names them", fill="NAME"),
+)
 _ONE_KIND = "a column takes numbers of 64 bits, Unicode texts, true and false, or lists of numbers, all of one kind"
-_OTHER_KEYS = "--on takes both names if they differ (HERE=THERE); a number and a text are different keys"
+_OTHER_KEYS = (
+    Way("--on", why="takes both names if they differ (HERE=THERE)"),
+    "a number and a text are different keys",
+)
 _TRUTHS = {"true": True, "True": True, "false": False, "False": False}
 _KEY = "\0key"  # no column of a user
 _DIGITS = 17  # with more, a float is not the number that was written
@@ -134,11 +151,13 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Added:
     free = [name for name in frame.columns if name not in there]
     taken = [name for name in frame.columns if name in there]
     if free and taken and not (job.chosen or output.replace):
-        flags = " ".join(f"--column {name}" for name in free)
-        cure = f"{flags} leaves it out; --replace overwrites it"
+        without: Cure = f"{' '.join(f'--column {name}' for name in free)} leaves it out"
+        if len(free) == 1:
+            without = Way("--column", free[0], "leaves it out")
+        cures: list[Cure] = [without, Way("--replace", why="overwrites it")]
         if not on and taken[0] in (*known_ids(table.schema), *GROUP_TIERS[0]):
-            cure = f"--on {taken[0]!r} matches rows by it; {cure}"
-        raise DataError(f"{table.name} already has a column {taken[0]!r}", cure)
+            cures.insert(0, f"--on {taken[0]!r} matches rows by it")
+        raise DataError(f"{table.name} already has a column {taken[0]!r}", cures)
     refuse_read_columns(on, output)
     (table,) = refuse_columns([table], output)
     if not other.typed and (target.format.record != "texts" or job.take == "mean"):
@@ -234,8 +253,8 @@ def _refuse_other_ids(table: FileTable, other: Table, added: Sequence[str]) -> N
                 continue
             if wrong := here.ne_missing(there).sum():
                 rows = f"{name} differs from {table.name} in {wrong:,} of {len(here):,} rows"
-                cure = f"--on {name!r} matches rows by it; --by-position adds row i to row i"
-                raise DataError(rows, cure, place=other.name)
+                cures = f"--on {name!r} matches rows by it", Way("--by-position", why="adds row i to row i")
+                raise DataError(rows, cures, place=other.name)
             if here.is_unique().all():  # then other ids may be numbers of their own
                 return
 
@@ -369,9 +388,15 @@ def joined(
     repeated = (mine > 0) & (yours > 1)
     if repeated.any() and take is None:
         what = f"{' and '.join(on.values())} is the same in several rows of {other.name}"
-        cure = "--take first|last|mean takes one value of each; more columns in --on tell them apart"
+        one = Way("--take", why="takes one value of each", fill="first|last|mean")
         unclear = np.flatnonzero(repeated)
-        raise several(what, unclear, [(keyed.theirs, other.places)], lambda _, row: label(theirs, row, row), cure)
+        raise several(
+            what,
+            unclear,
+            [(keyed.theirs, other.places)],
+            lambda _, row: label(theirs, row, row),
+            [one, "more columns in --on tell them apart"],
+        )
     used = np.append(mine > 0, False)[keyed.theirs]
     if take == "mean":
         frame, keyed = _means(frame, keyed)
@@ -402,9 +427,11 @@ def _means(frame: pl.DataFrame, keyed: Keyed) -> tuple[pl.DataFrame, Keyed]:
     """The mean of the rows with each key, and the keys of these means."""
     for series in frame:
         if not series.dtype.is_numeric():
-            raise DataError(f"{series.name} is {str(series.dtype).lower()}, which has no mean", "--take first|last")
+            raise DataError(
+                f"{series.name} is {str(series.dtype).lower()}, which has no mean", Way("--take", fill="first|last")
+            )
         if series.dtype.is_integer() and int(series.abs().max() or 0) > _EXACT:  # type: ignore[arg-type]
-            raise DataError(f"a mean would round the integers of {series.name}", "--take first|last")
+            raise DataError(f"a mean would round the integers of {series.name}", Way("--take", fill="first|last"))
     by_key = frame.group_by(pl.lit(pl.Series(_KEY, keyed.theirs)), maintain_order=True)
     key, *means = by_key.mean()
     return pl.DataFrame(means), Keyed(keyed.mine, key.to_numpy(), keyed.size)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from grpo_cli.choosing.exports import Looked, Wanted
 from grpo_cli.engine.moments import Index
-from grpo_cli.errors import UsageError
+from grpo_cli.errors import Cure, UsageError, Way
 from grpo_cli.files.compression import suffix_of
 from grpo_cli.formats import registry
 from grpo_cli.runs.export_texts import RecordColumns
@@ -41,9 +41,9 @@ def refuse_unread(wanted: Wanted, output: str | None) -> None:
         cure = (
             f"--target {', '.join(others)} read{'s' if len(others) == 1 else ''} it" if others else "no target reads it"
         )
-        ways = [cure, f"--to {' or '.join(row.kinds)}"]
+        ways: list[Cure] = [cure, f"--to {' or '.join(row.kinds)}"]
         if kind == "weights" and "sft" in row.kinds:
-            ways.insert(0, "--copies N writes whole copies instead, which every trainer reads")
+            ways.insert(0, Way("--copies", why="writes whole copies instead, which every trainer reads", fill="N"))
         raise UsageError(f"--target {row.name} reads no --to {kind}: {why}", ways)
     reads = row.kinds[kind]
     if wanted.form is not None and wanted.form != reads.form:
