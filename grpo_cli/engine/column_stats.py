@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypedDict, TypeVar
 
 import numpy as np
 
@@ -39,6 +39,15 @@ def over(work: Callable[[int, int], T], rows: int, piece: int = 0) -> list[T]:
 def each(work: Callable[[pl.Series], T], values: pl.Series) -> list[T]:
     """The results of work on the pieces of a column, in order."""
     return over(lambda start, end: work(values[start:end]), len(values))
+
+
+class Statistics(TypedDict):
+    """What is said of a column of numbers: fields of several facts."""
+
+    mean: float | None
+    std: float | None
+    min: float | None
+    max: float | None
 
 
 @dataclass(frozen=True)
@@ -95,14 +104,17 @@ class Numbers:
         """How many values are finite."""
         return int(self.moments.weight[0])
 
-    def facts(self) -> dict[str, float | None]:
+    def facts(self) -> Statistics:
         """Mean, standard deviation and extremes; None without values and for a fact that overflows."""
         if not self.count:
-            return dict.fromkeys(("mean", "std", "min", "max"))
-        mean = self.moments.mean[0]  # plus `low`, 3 of 10 would be 0.29999999999999993
-        variance = self.moments.variance(ddof=1)[0]
-        facts = {"mean": mean, "std": math.sqrt(variance), "min": self.least, "max": self.most}
-        return {name: float(fact) if math.isfinite(fact) else None for name, fact in facts.items()}
+            return {"mean": None, "std": None, "min": None, "max": None}
+        mean = float(self.moments.mean[0])  # plus `low`, 3 of 10 would be 0.29999999999999993
+        std = math.sqrt(self.moments.variance(ddof=1)[0])
+        return {"mean": _finite(mean), "std": _finite(std), "min": _finite(self.least), "max": _finite(self.most)}
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
 
 
 def counts(values: pl.Series, known: Sequence[object]) -> list[int]:

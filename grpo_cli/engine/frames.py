@@ -9,7 +9,8 @@ immediately and kept. See docs/engine.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from typing import Final, NamedTuple
 
@@ -53,7 +54,7 @@ class Frames:
     """A narrow table and the columns computed from it."""
 
     def __init__(self, table: pl.DataFrame) -> None:
-        self.scope = ""  # prefix of the engine's own names, which keeps the columns of several plans apart
+        self._scope = ""  # prefix of the engine's own names, see `under`
         self.names: dict[str, None] = {}  # of all computed columns, in order
         # Columns of rows by name: the input, and those that needed whole groups.
         self._rows = {name: table[name] for name in table.columns}
@@ -84,6 +85,16 @@ class Frames:
         for name in ("names", "_rows", "_facts", "_later", "_later_facts"):
             setattr(other, name, {**getattr(self, name)})
         return other
+
+    @contextmanager
+    def under(self, scope: str) -> Iterator[None]:
+        """While it lasts, the engine's own names begin with this: the columns of several plans are kept apart."""
+        before = self._scope
+        self._scope = scope
+        try:
+            yield
+        finally:
+            self._scope = before
 
     def has(self, name: str) -> bool:
         """Whether the table has a column."""
@@ -296,7 +307,7 @@ class Frames:
 
     def _named(self, name: str, *, replaces: bool = False) -> str:
         if name.startswith("."):
-            name = f"{self.scope}{name}"
+            name = f"{self._scope}{name}"
         elif not name:
             name = f".{self._fresh}"
             self._fresh += 1

@@ -152,20 +152,19 @@ class Shaped(NamedTuple):
             residuals = dict[Hashable, Mapping[str, pl.Expr]]()
             shared = list[pl.Expr]()
             for key, plan in distinct.items():
-                frames.scope = f"{len(residuals)}:"
-                residuals[key] = _residuals(frames, plan, quantities)
+                with frames.under(f"{len(residuals)}:"):
+                    residuals[key] = _residuals(frames, plan, quantities)
                 shared += residuals[key].values()
             frames.keep(shared)
             values = list[pl.Expr]()
             for at, plan in enumerate(plans):
-                frames.scope = f"{at}"
-                value = _before_post(frames, plan, quantities, residuals[keys[at]])
-                values.append(value)
+                with frames.under(f"{at}"):
+                    values.append(_before_post(frames, plan, quantities, residuals[keys[at]]))
             frames.keep(values)
             results = list[str]()
             for at, plan in enumerate(plans):
-                frames.scope = f"{at}"
-                _finish(frames, plan, values[at])
+                with frames.under(f"{at}"):
+                    _finish(frames, plan, values[at])
                 results += f"{at}.advantage", f"{at}.kept"
             rows = frames.select(results)
         found = list[Vector]()

@@ -122,7 +122,7 @@ class Added:
     columns: Mapping[str, str]  # the new columns, each with its type in polars
     replaced: Sequence[str]  # those of the new columns that the file had before
     # how rows matched by key; None if row i belongs to row i
-    joined: Joined | None = field(metadata=asked_by("--on COL"))
+    joined: Joined | None = field(metadata=asked_by("--on", "COL"))
     outputs: Sequence[str]  # the one file that was written, or stdout
     warnings: Sequence[str]  # values that JSON cannot hold, and notes of the writer
     seconds: float  # the whole run took

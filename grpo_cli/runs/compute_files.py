@@ -90,7 +90,7 @@ class Facts:
 
     summary: Summary
     # that the plan comes from, and what options changed of it; None without --preset
-    preset: Origin | None = field(metadata=asked_by("--preset NAME"))
+    preset: Origin | None = field(metadata=asked_by("--preset", "NAME"))
     inputs: Sequence[str]  # the files; - is standard input
     advantage_column: str  # the name of the new column with the advantages
     more_columns: Sequence[str]  # further new columns: facts of groups, and which rows are copies
@@ -149,7 +149,7 @@ class PartOfRun:
     """What a gate sees with --plan-by: the facts of a part, and those of the whole run that a part does not have."""
 
     INLINE: ClassVar = ("part", "whole")
-    GATED: ClassVar = {"warnings": ""}
+    GATED: ClassVar = dict.fromkeys(("warnings",))
 
     part: FactsOfPart
     whole: FactsOfParts

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -31,7 +30,7 @@ from grpo_cli.read.layout import layout
 from grpo_cli.read.tables import FileTable
 from grpo_cli.runs.compute_files import Facts, Job, scored_unless_refused
 from grpo_cli.schemas.table import NONE
-from grpo_cli.stats.facts import Tally, group_facts
+from grpo_cli.stats.facts import Counts, Tally, group_facts
 from grpo_cli.values.cells import Field, canonical
 from grpo_cli.values.paths import items
 from grpo_cli.values.slices import Ints
@@ -51,8 +50,8 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> Facts:
     for portion in portions(source, ends, groups, job.binding.group_size, job.binding.max_line):
         tally = tally.merge(_weave(job, portion, sink))
     counts = tally.counts
-    if not counts["rows"]:
-        dropped = counts["dropped_rows"]
+    if not counts.rows:
+        dropped = counts.dropped_rows
         why = f"{dropped} dropped: incomplete last block" if dropped else "standard input was empty"
         raise DataError("-: no rows", why)
     summary = tally.facts(job.plan)
@@ -62,14 +61,14 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> Facts:
     if summary.left_out == summary.rows:
         warnings.append("every row is left out of its group")
     columns = output.tokens
-    tokens = None if columns is None else OnTokens(columns.given, counts["tokens"], counts["response_tokens"])
+    tokens = None if columns is None else OnTokens(columns.given, counts.tokens, counts.response_tokens)
     return Facts(
         summary=summary.warned(warnings),
         preset=job.origins.get(""),
         inputs=[STDOUT],
         advantage_column=output.column,
         more_columns=output.names[1:],
-        dropped_rows=counts["dropped_rows"],
+        dropped_rows=counts.dropped_rows,
         copied_rows=0,
         outputs=["stdout"],
         per_token=tokens,
@@ -139,7 +138,7 @@ def _weave(job: Job, portion: InMemory, sink: BinaryIO) -> Tally:
     narrow = build_table.read(layout([table], binding), job.plan, checks=CHECKS_OF_STREAM)
     refuse_read_columns(narrow.request.read_names, output)
     if not len(narrow.table):  # a last block that is too short, and is dropped
-        return Tally(counts=Counter(dropped_rows=sum(narrow.lengths)))
+        return Tally(counts=Counts(dropped_rows=sum(narrow.lengths)))
     scored = scored_unless_refused(narrow)
     kept = scored.frame[".kept"].to_numpy()
     rows = np.arange(len(kept)) if narrow.rows is None else narrow.rows
@@ -152,7 +151,8 @@ def _weave(job: Job, portion: InMemory, sink: BinaryIO) -> Tally:
     tally = Tally.of(scored, narrow, group_facts(scored))
     if tokens is not None and output.tokens is not None:
         counted = token_facts(output.tokens, tokens)
-        tally.counts.update(tokens=counted.tokens, response_tokens=counted.response_tokens)
+        of_tokens = Counts(tokens=counted.tokens, response_tokens=counted.response_tokens)
+        tally = replace(tally, counts=tally.counts + of_tokens)
     return replace(tally, reward=Numbers.of(scored.rows[".reward"]))
 
 

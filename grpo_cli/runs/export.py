@@ -95,34 +95,34 @@ class Exported:
     map: Mapping[str, Number]  # the reward that each text of --map stands for, None for a missing one; empty without it
     texts: str  # the columns that records are made from, in words
     # texts that are not chat messages in the file; absent for tokens and --form raw
-    converted: int | None = field(default=None, metadata=asked_by("another --form than raw"))
+    converted: int | None = field(default=None, metadata=asked_by("--form", "messages|turns"))
     # items of reasoning that are there in encrypted form alone, and are in no record; absent as above
-    hidden_reasoning: int | None = field(default=None, metadata=asked_by("another --form than raw"))
+    hidden_reasoning: int | None = field(default=None, metadata=asked_by("--form", "messages|turns"))
     target: str | None = None  # the trainer that will read the records; absent without --target
     # who reads the records, what it trains on, and what a person must set; empty if nobody is known to
     read_by: Sequence[str]
     schema: str | None  # the title of the file's schema; None if it has none
     # that made the advantages; None unless records depend on them
-    plan: Plan | None = field(metadata=asked_by(" or ".join(f"--to {kind}" for kind in WITH_ADVANTAGES)))
+    plan: Plan | None = field(metadata=asked_by("--to", "|".join(WITH_ADVANTAGES)))
     records: int  # in the first output; `beside` has those of the others
     beside: Mapping[str, int]  # the records of each further output
     columns: Sequence[str]  # of a record, those of texts first
     dropped: Sequence[Dropped]  # rows that no record has, by reason
     # pairs whose margin is less than --min-margin; absent unless records are pairs
-    narrow_pairs: int | None = field(default=None, metadata=asked_by("--to pairs"))
+    narrow_pairs: int | None = field(default=None, metadata=asked_by("--to", "pairs"))
     # pairs beyond --max-pairs of their group; absent without that option
-    pairs_over_limit: int | None = field(default=None, metadata=asked_by("--max-pairs N"))
+    pairs_over_limit: int | None = field(default=None, metadata=asked_by("--max-pairs", "N"))
     # groups with a usable row that give no pair, counted for each prompt; absent unless records are pairs
-    groups_without_pair: int | None = field(default=None, metadata=asked_by("--to pairs"))
+    groups_without_pair: int | None = field(default=None, metadata=asked_by("--to", "pairs"))
     # how many records are good (true) and bad (false); absent unless records are labels
-    labels: Mapping[str, int] | None = field(default=None, metadata=asked_by("--to labels"))
+    labels: Mapping[str, int] | None = field(default=None, metadata=asked_by("--to", "labels"))
     # records with the lowest reward of all rows, 0 if all are equal; absent unless records are weights
-    lowest_reward_records: int | None = field(default=None, metadata=asked_by("--to weights"))
+    lowest_reward_records: int | None = field(default=None, metadata=asked_by("--to", "weights"))
     # the least reward that counts as solved;
     # None without --solved-at and --pass-at, absent unless records are prompts
-    solved_at: Number | Absent = field(default=ABSENT, metadata=asked_by("--to prompts"))
+    solved_at: Number | Absent = field(default=ABSENT, metadata=asked_by("--to", "prompts"))
     # the rewards with solve rates 0 and 1; None with --solved-at, absent unless records are prompts
-    scale: Scale | Absent | None = field(default=ABSENT, metadata=asked_by("--to prompts"))
+    scale: Scale | Absent | None = field(default=ABSENT, metadata=asked_by("--to", "prompts"))
     key_note: str  # the key in words, and how it was found; not in a document, whose notes have it
     notes: Sequence[str]  # how rows were read and grouped
     outputs: Sequence[str]  # the first output, then the further ones

@@ -11,6 +11,8 @@ from dataclasses import Field, fields, is_dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple, final, get_type_hints
 
+from grpo_cli.errors import Way
+
 
 @final
 class Absent:
@@ -20,9 +22,9 @@ class Absent:
 ABSENT = Absent()
 
 
-def asked_by(flag: str) -> dict[str, str]:
-    """The metadata of a field that only an option gives a value: a gate on it in other runs names this flag."""
-    return {"flag": flag}
+def asked_by(flag: str, fill: str = "", why: str = "") -> dict[str, Way]:
+    """The metadata of a field that only an option gives a value: a gate on it in other runs names this option."""
+    return {"way": Way(flag, fill=fill, why=why)}
 
 
 class Member(NamedTuple):

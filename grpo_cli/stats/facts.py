@@ -9,7 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any, ClassVar, Final, Literal, NotRequired, TypedDict
 
@@ -41,9 +41,6 @@ MARKED: Final[Mapping[MarkKind, str]] = {
 MOST_REASONS = 3  # reasons on a line, beside the mark
 # Distinct rewards of constant groups that a stream keeps, usually a handful; others are only counted.
 CONSTANTS = 1000
-COUNTED = (
-    "rows", "rollouts", "groups", "singletons", "unscorable", "declared_unscorable", "left_out", "masked",
-)  # fmt: skip
 STATISTICS = ("mean", "std", "min", "max")
 QUARTERS = (0.25, 0.5, 0.75)  # the quantiles of a summary
 BINS = FEW
@@ -186,7 +183,7 @@ class Skipped:
 class Summary:
     """What was read, and how; rows, groups, rewards and advantages."""
 
-    GATED: ClassVar = {"skipped_rows": "", "zero_share": ""}
+    GATED: ClassVar = dict.fromkeys(("skipped_rows", "zero_share"))
 
     value: str  # of --plan-by; empty without it
     version: Literal[1]  # of the document; it changes when the meaning of a key does
@@ -468,10 +465,41 @@ def _form(warning: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Counts:
+    """How many rows, groups and batches there are; those of two blocks are added."""
+
+    # those that a summary has; it says what they are
+    rows: int = 0
+    rollouts: int = 0
+    groups: int = 0
+    batches: int = 0
+    singletons: int = 0
+    unscorable: int = 0
+    declared_unscorable: int = 0
+    left_out: int = 0
+    masked: int = 0
+    constant_rows: int = 0  # rows of groups with equal rewards
+    comparable: int = 0  # groups with two rewards to compare
+    nearly: int = 0  # groups whose rewards differ by rounding
+    no_rate: int = 0  # groups whose mean reward is outside 0..1
+    null: int = 0  # rows without an advantage that are not dropped
+    # of a stream: rows that are not written, and the tokens of --per-token
+    dropped_rows: int = 0
+    tokens: int = 0
+    response_tokens: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        """The counts of both."""
+        sums = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)}
+        return Counts(**sums)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tally:
     """Counts of a whole input, or of blocks of a stream, which are merged one by one."""
 
-    counts: Counter[str] = field(default_factory=Counter)  # of rows, groups and batches, by the names of facts
+    counts: Counts = field(default_factory=Counts)
+    statuses: Counter[Status] = field(default_factory=Counter)  # how many rows have each
     marks: Counter[tuple[MarkKind, str, str]] = field(default_factory=Counter)  # marked rows by kind, mark and reason
     sizes: Counter[int] = field(default_factory=Counter)  # sizes of the groups
     constants: Counter[float | None] = field(default_factory=Counter)  # rewards of constant groups
@@ -479,8 +507,7 @@ class Tally:
     reward: Numbers = field(default_factory=Numbers)  # for a stream only; a whole input has a distribution
     advantage: Numbers = field(default_factory=Numbers)  # of the rows that the plan does not drop
     skipped: dict[Reason, Skipped] = field(default_factory=dict)  # by reason; includes groups that are kept
-    # the facts of a summary that say what was read, and how; those of the last block
-    reading: dict[str, Any] = field(default_factory=dict)
+    reading: Reading | None = None  # of the last block; None without a row
     warnings: tuple[str, ...] = ()  # of all blocks; of those that differ only in numbers, the first
 
     @classmethod
@@ -494,40 +521,33 @@ class Tally:
         group_sizes, occurrences = np.unique(groups["size"].to_numpy(), return_counts=True)
         declared = narrow.left_out if none is None else narrow.left_out | none
         outside = ~groups["mean"].fill_nan(None).is_between(0, 1)
-        counted = {
-            "rows": len(rows),
-            "rollouts": rows["rollout"].n_unique() if "rollout" in rows.columns else len(rows),
-            "groups": len(groups),
-            "batches": narrow.batches,
-            "singletons": (groups["scored"] == 1).sum(),
-            "unscorable": len(rows) - rows[".scorable"].sum(),
-            "declared_unscorable": declared.sum(),
-            "left_out": narrow.left_out.sum(),
-            "masked": narrow.masked.sum(),
-            "constant_rows": rows_of(constant).sum(),
-            "comparable": (groups["scored"] > 1).sum(),
-            "nearly": groups["nearly"].sum(),
-            "no_rate": outside.sum(),
-            "dropped_rows": narrow.height - rows[".kept"].sum(),
-            "null": advantages.null_count(),
-            **{f"status.{name}": times for name, times in zip(STATUSES, statuses, strict=True)},
-        }
-        reading = {
-            "value": narrow.request.value,
-            "unit": "row" if scored.plan.unit.take == "each" else "rollout",
-            "batch_key": narrow.rule.batch_name,
-            "role_columns": dict(narrow.request.roles),
-            **read_as(narrow),
-        }
+        counted = Counts(
+            rows=len(rows),
+            rollouts=rows["rollout"].n_unique() if "rollout" in rows.columns else len(rows),
+            groups=len(groups),
+            batches=narrow.batches,
+            singletons=int((groups["scored"] == 1).sum()),
+            unscorable=len(rows) - int(rows[".scorable"].sum()),
+            declared_unscorable=int(declared.sum()),
+            left_out=int(narrow.left_out.sum()),
+            masked=int(narrow.masked.sum()),
+            constant_rows=int(rows_of(constant).sum()),
+            comparable=int((groups["scored"] > 1).sum()),
+            nearly=int(groups["nearly"].sum()),
+            no_rate=int(outside.sum()),
+            null=advantages.null_count(),
+            dropped_rows=narrow.height - int(rows[".kept"].sum()),
+        )
         return cls(
-            counts=Counter(counted),
+            counts=counted,
+            statuses=Counter(dict(zip(STATUSES, statuses, strict=True))),
             marks=narrow.mark_counts,
             sizes=Counter(dict(zip(group_sizes.tolist(), occurrences.tolist(), strict=True))),
             constants=Counter(dict(constant["max"].value_counts().iter_rows())),
             extremes=extremes(groups),
             advantage=Numbers.of(advantages),
             skipped=skipped(groups, narrow),
-            reading=reading,
+            reading=reading_of(scored, narrow),
             warnings=narrow.warnings,
         )
 
@@ -549,6 +569,7 @@ class Tally:
             skipped[reason] = skipped[reason].merge(skip) if reason in skipped else skip
         return Tally(
             counts=self.counts + block.counts,
+            statuses=self.statuses + block.statuses,
             marks=marks,
             sizes=self.sizes + block.sizes,
             constants=constants,
@@ -562,6 +583,8 @@ class Tally:
 
     def facts(self, plan: Plan, reward: Distribution | None = None) -> Summary:
         """The summary; without a distribution of the reward it is that of a stream: no quartiles and no histogram."""
+        if self.reading is None:
+            raise ValueError("nothing was read")
         counts = self.counts
         numbers = self.reward
         warnings = [*self.warnings]
@@ -573,24 +596,32 @@ class Tally:
         advantage = self.advantage
         return Summary(
             version=VERSION,
-            batches=1 if self.reading["batch_key"] == "input" else counts["batches"],
+            rows=counts.rows,
+            rollouts=counts.rollouts,
+            groups=counts.groups,
+            batches=1 if self.reading["batch_key"] == "input" else counts.batches,
             group_sizes=sizes(self.sizes),
+            singletons=counts.singletons,
+            unscorable=counts.unscorable,
+            declared_unscorable=counts.declared_unscorable,
+            left_out=counts.left_out,
+            masked=counts.masked,
             marks=marked_rows(self.marks),
             zero_variance=self._zero_variance(),
             reward=reward,
-            advantage=Advantages(**advantage.facts(), null=counts["null"], nan=advantage.nan, zero=advantage.zero),
-            status={name: counts[f"status.{name}"] for name in STATUSES},
+            advantage=Advantages(**advantage.facts(), null=counts.null, nan=advantage.nan, zero=advantage.zero),
+            status={name: self.statuses[name] for name in STATUSES},
             skipped=[skip for reason, skip in self.skipped.items() if reason not in kept],
             kept=[skip for reason, skip in self.skipped.items() if reason in kept],
             warnings=[*warnings, *self._weighed(plan)],
             plan=plan,
-            **self.reading | {name: counts[name] for name in COUNTED},
+            **self.reading,
         )
 
     def _weighed(self, plan: Plan) -> Iterator[str]:
         """Warn if groups are weighted by solve rate and mean rewards are outside 0..1."""
         by_mean = plan.weight.by in {"peak", "pass-at-k"} and plan.weight.solved is None
-        if by_mean and (groups := self.counts["no_rate"]):
+        if by_mean and (groups := self.counts.no_rate):
             low, high = self.extremes
             have = "group has a mean reward" if groups == 1 else "groups have mean rewards"
             yield (
@@ -601,19 +632,19 @@ class Tally:
 
     def _zero_variance(self) -> ZeroVariance:
         groups = self.constants.total()
-        comparable = self.counts["comparable"]
+        comparable = self.counts.comparable
         rewards = np.array([*self.constants], np.float64)
         times = np.array([*self.constants.values()], np.int64)
         ends = at_ends(rewards, worst_and_best(*self.extremes))
         all_worst, all_best = (int(times[at_end].sum()) for at_end in ends)
         return ZeroVariance(
             groups=groups,
-            rows=self.counts["constant_rows"],
+            rows=self.counts.constant_rows,
             share=groups / comparable if comparable else None,
             all_best=all_best,
             all_worst=all_worst,
             other=groups - all_best - all_worst,
-            nearly=self.counts["nearly"],
+            nearly=self.counts.nearly,
         )
 
 
@@ -648,6 +679,26 @@ def read_as(narrow: Narrow) -> ReadAs:
         "map": narrow.request.binding.outcomes,
         "key_note": narrow.request.layout.key_note,
         "notes": narrow.notes,
+    }
+
+
+class Reading(ReadAs):
+    """What was read, and how: further fields of a summary."""
+
+    value: str  # of --plan-by; empty without it
+    unit: Unit  # what counts as one reward: every row, or one per rollout
+    batch_key: str  # the columns that divide the batches, "file", or "input" if all rows are one batch
+    role_columns: Mapping[str, str]  # the column of each other quantity that was read, by its role
+
+
+def reading_of(scored: Scored, narrow: Narrow) -> Reading:
+    """The fields of a summary that say what was read, and how."""
+    return {
+        "value": narrow.request.value,
+        "unit": "row" if scored.plan.unit.take == "each" else "rollout",
+        "batch_key": narrow.rule.batch_name,
+        "role_columns": dict(narrow.request.roles),
+        **read_as(narrow),
     }
 
 

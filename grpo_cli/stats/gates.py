@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from functools import cache, cached_property
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from grpo_cli.errors import UnknownName, UsageError, near_names
+from grpo_cli.errors import UnknownName, UsageError, Way, near_names
 from grpo_cli.stats.document import ABSENT, Absent, members
 from grpo_cli.values.paths import splits
 
@@ -78,7 +78,7 @@ class Step(NamedTuple):
 
     attribute: str = ""  # empty: a key of a mapping, which the path says
     key: str = ""  # the name of the attribute in the path; empty for facts that stand beside the others
-    flag: str = ""  # the option without which there is no value; empty if there is none
+    way: Way | None = None  # the option without which there is no value; None: no option asks for it
     may_be_left_out: bool = False  # the document has no such key if the value is None
 
 
@@ -95,9 +95,9 @@ class Place(NamedTuple):
     owner: Any  # the class of the last attribute on the way, which says what it is
 
     @property
-    def flag(self) -> str:
-        """The option without which nothing is there; empty if there is none."""
-        return next((step.flag for step in reversed(self.steps) if step.flag), "")
+    def way(self) -> Way | None:
+        """The option without which nothing is there; None if there is none."""
+        return next((step.way for step in reversed(self.steps) if step.way), None)
 
     @property
     def is_number(self) -> bool:
@@ -114,7 +114,7 @@ class Numbers:
     """The numbers in the documents of a class, by path.
 
     A class of facts may have more than its document: `GATED` are properties that a condition may name as well, each with the
-    option that it takes (or an empty text).
+    option that it takes, or None.
     """
 
     def __init__(self, kind: Any) -> None:
@@ -202,11 +202,11 @@ def places(kind: Hashable) -> tuple[Place, ...]:
     for name, one in members(kind).items():
         if "." not in one.path:  # else it is a member of a class that stands beside the others
             is_left_out = one.field.default in (None, ABSENT)
-            step = Step(one.path, name, one.field.metadata.get("flag", ""), may_be_left_out=is_left_out)
+            step = Step(one.path, name, one.field.metadata.get("way"), may_be_left_out=is_left_out)
             own += _below(name, (step,), types[one.path], kind)
-    for name, flag in getattr(kind, "GATED", {}).items():
+    for name, way in getattr(kind, "GATED", {}).items():
         if name not in left_out:
-            own += _below(name, (Step(name, name, flag),), _returned(kind, name), kind)
+            own += _below(name, (Step(name, name, way),), _returned(kind, name), kind)
     for name in inline:
         step = Step(name)
         for place in places(types[name] if name in types else _returned(kind, name)):
@@ -257,13 +257,13 @@ class _At(NamedTuple):
     value: Any
     passed: str
     rest: str
-    flag: str = ""
+    way: Way | None = None
 
-    def to(self, value: Any, key: str, flag: str = "") -> _At:
+    def to(self, value: Any, key: str, way: Way | None = None) -> _At:
         """One step further."""
         passed = f"{self.passed}.{key}" if self.passed and key else self.passed or key
         rest = self.rest[len(key) + 1 :] if key else self.rest
-        return _At(value, passed, rest, flag or self.flag)
+        return _At(value, passed, rest, way or self.way)
 
 
 def _value(at: _At, steps: Sequence[Step], name: str) -> Any:
@@ -272,13 +272,13 @@ def _value(at: _At, steps: Sequence[Step], name: str) -> Any:
         return at.value
     step, *others = steps
     if step.attribute:
-        there = at.to(getattr(at.value, step.attribute, ABSENT), step.key, step.flag)
+        there = at.to(getattr(at.value, step.attribute, ABSENT), step.key, step.way)
         is_missing = there.value is None and (others or step.may_be_left_out)
         if there.value is ABSENT or is_missing or not at.rest.startswith(step.key):
-            cure = f"add {there.flag}" if there.flag else ""
-            raise UsageError(f"{name}: this run has no {there.passed}", cure)
+            raise UsageError(f"{name}: this run has no {there.passed}", _added(there.way))
         return _value(there, others, name)
-    lacking: UsageError = UnknownName.among(f"key of {at.passed}", at.rest, at.value, f"({at.flag})" if at.flag else "")
+    lacking: UsageError = UnknownName.among(f"key of {at.passed}", at.rest, at.value)
+    lacking.cures += _added(at.way)
     for key in at.value:  # with dots in them, several may be the beginning of the rest
         if f"{at.rest}.".startswith(f"{key}.") and (key == at.rest) == (not others):
             try:
@@ -298,6 +298,11 @@ def _number(place: Place, facts: Any, path: str, name: str) -> float | None:
     if value is not None and not isinstance(value, (int, float)):
         raise UsageError(f"{name} is not a number, but {value!r}", "a condition of --fail-on compares numbers")
     return value
+
+
+def _added(way: Way | None) -> list[Way]:
+    """The way out, if there is one."""
+    return [] if way is None else [replace(way, lead="add")]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -35,6 +35,7 @@ FILE = "file"
 EMPTY = ("", "[]", "{}")  # no text, or no messages
 # What groups can be sorted by, and what a line of the list shows.
 GROUP_FACTS = ("size", "scored", "mean", "std", "min", "max", "solve_rate", "length")
+LOGPROBS = ("--token-logprobs", "COL", "and --old-token-logprobs COL")
 # Parts of a run's summary that are not about rewards.
 NOT_SHOWN = frozenset({
     "advantage", "status", "skipped", "kept", "plan", "batches", "batch_key", "key_note", "failed", "skipped_rows", "zero_share",
@@ -146,7 +147,7 @@ class Inspected:
     combine: Literal["sum", "normalize"]  # whether components are added up or standardised first
     rewards: Mapping[str, RewardColumn]  # each reward column by itself, unweighted
     # how several reward columns go together
-    components: Components | None = field(metadata=asked_by("several --reward COL"))
+    components: Components | None = field(metadata=asked_by("--reward", "COL", "for each of several"))
     failed: int  # marked rows that are left out of their groups
     difficulty: Difficulty | None  # the solve rates of the groups
     spread: Spread  # of the rewards, within groups and between them
@@ -155,23 +156,21 @@ class Inspected:
     effective_rows: Number  # the effective sample size of the advantages
     method: str  # that made these advantages
     # how rewards go with the length, if there is a column of it
-    length: Lengths | None = field(metadata=asked_by("--length-column COL"))
+    length: Lengths | None = field(metadata=asked_by("--length-column", "COL"))
     # equal responses within groups, if they were looked for
     duplicates: Duplicates | None = field(metadata=asked_by("--duplicates"))
     listed: Listed  # the groups that --top and --sort show
     # a line for each value of the column of --by, or of the steps
-    by: Trend | None = field(metadata=asked_by("--by COL"))
+    by: Trend | None = field(metadata=asked_by("--by", "COL"))
     inputs: Sequence[str]  # the files
     verdicts: Sequence[str]  # the sentences at the end
     config: str | None = None  # the file of options that was read
     # the group of --show
-    show: ShownGroup | None = field(default=None, metadata=asked_by("--show KEY"))
+    show: ShownGroup | None = field(default=None, metadata=asked_by("--show", "KEY"))
     # KL, ratios and ages of the policies, if there are log-probs
-    off_policy: OffPolicy | None = field(
-        default=None, metadata=asked_by("--token-logprobs COL and --old-token-logprobs COL")
-    )
+    off_policy: OffPolicy | None = field(default=None, metadata=asked_by(*LOGPROBS))
     # beside a trend over another column
-    steps: Trend | None = field(default=None, metadata=asked_by("--by COL"))
+    steps: Trend | None = field(default=None, metadata=asked_by("--by", "COL"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,7 +68,7 @@ class Drift:
     # effective sample size of the ratios of rows, exp of the sum of new - old, as a share of the rows
     sequence_ess: Number
     # the mean of the entropies of tokens; absent without a column of them
-    entropy: Number = field(default=None, metadata=asked_by("--token-entropy COL"))
+    entropy: Number = field(default=None, metadata=asked_by("--token-entropy", "COL"))
     value: Any = ABSENT  # of the column that the rows are divided by
 
 

@@ -153,7 +153,7 @@ class Rescored:
     advantage: MovedAdvantages  # how the advantages change
     largest: Sequence[DisagreeingRow]  # up to 10 rows whose reward changes most, the largest change first
     # how the rows of two inputs were paired; None if both rewards are in the same rows
-    paired: Pairing | None = field(metadata=asked_by("--old-rewards INPUT"))
+    paired: Pairing | None = field(metadata=asked_by("--old-rewards", "INPUT"))
     verdict: str  # what the change means for training, as a sentence
     rescored: Sequence[str]  # the files with the old reward
     inputs: Sequence[str]  # the files with the new reward

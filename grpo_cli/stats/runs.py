@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.moments import Index
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, Way
 from grpo_cli.stats.against import (
     Matched,
     Prompt,
@@ -24,6 +24,7 @@ from grpo_cli.stats.against import (
 )
 from grpo_cli.stats.clusters import Clusters, many, renumbered
 from grpo_cli.stats.difficulty import DIGITS, pass_at
+from grpo_cli.stats.document import asked_by
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.intervals import (
     FEWEST_CLUSTERS,
@@ -57,7 +58,7 @@ class Pass:
 class Run:
     """What a run solves, over all of its own prompts."""
 
-    GATED: ClassVar = {"pass_at": "--pass-at K", "pass_all": "--pass-at K"}
+    GATED: ClassVar = {"pass_at": Way("--pass-at", fill="K"), "pass_all": Way("--pass-at", fill="K")}
 
     name: str  # from --against NAME=PATH, else its first input, and how many more
     inputs: Sequence[str]  # the files of the run
@@ -65,7 +66,8 @@ class Run:
     rollouts: int  # of the run with a finite reward
     solve_rate: Estimate  # mean over prompts of their mean reward, where `worst` counts as 0 and `best` as 1
     passes: Sequence[Pass]  # one for each number of --pass-at; empty without it
-    clusters: int | None = None  # how many values of --cluster these prompts have; absent without it
+    # how many values of --cluster these prompts have; absent without it
+    clusters: int | None = field(default=None, metadata=asked_by("--cluster", "COL"))
 
     @property
     def pass_at(self) -> Mapping[str, Estimate | None]:
@@ -107,7 +109,8 @@ class Difference:
     prompts_for_2_points: int | None
     gained: Sequence[Prompt]  # up to 5 prompts that gained most, without noise; empty if chance explains the changes
     lost: Sequence[Prompt]  # up to 5 prompts that lost most, without noise; empty if chance explains the changes
-    clusters: int | None = None  # how many values of --cluster these prompts have; absent without it
+    # how many values of --cluster these prompts have; absent without it
+    clusters: int | None = field(default=None, metadata=asked_by("--cluster", "COL"))
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ class Runs:
     NOT_SHOWN: ClassVar = frozenset({"trends"})
     # A path is of the newest run: of its difference from the base, else of the run itself.
     INLINE: ClassVar = ("difference", "newest")
-    GATED: ClassVar = {"difference": "", "newest": "", "base": ""}
+    GATED: ClassVar = dict.fromkeys(("difference", "newest", "base"))
 
     version: Literal[1]  # of the document; it changes when the meaning of a key does
     key: Sequence[str]  # the columns that name a prompt, by which runs are matched

@@ -386,7 +386,11 @@ def _gates(kind: Any) -> Iterator[list[str]]:
         said = sentences(place.owner).get(name.removesuffix("_")) or inspect.getdoc(getattr(place.owner, name)) or ""
         if path != place.path:
             said = "a number of the plan: its fields are those of `--set`"
-        yield [code(path), plain(f"how many: {said}" if place.meaning == "list" else said), code(place.flag)]
+        yield [
+            code(path),
+            plain(f"how many: {said}" if place.meaning == "list" else said),
+            code(place.way.said(errors.Spelling()) if place.way else ""),
+        ]
 
 
 def short_names() -> str:

@@ -108,7 +108,7 @@ class Claim(Differences):
 class Audited:
     """Which formula made the advantages of some rows."""
 
-    GATED: ClassVar = {"judged": ""}
+    GATED: ClassVar = dict.fromkeys(("judged",))
 
     version: Literal[1]  # of the form of this document
     inputs: Sequence[str]  # the files
@@ -120,7 +120,8 @@ class Audited:
     ties: Sequence[Tie]  # formulas that fit as well
     headline: str | None  # what explains the whole log, if no formula does
     causes: Sequence[Cause]  # why some groups differ
-    claim: Claim | None = field(metadata=asked_by("--preset NAME"))  # how the formula that was named fits, if one was
+    # how the formula that was named fits, if one was
+    claim: Claim | None = field(metadata=asked_by("--preset", "NAME"))
     not_tried: Mapping[str, Sequence[str]]  # presets that need a column, by its role
     warnings: Sequence[str]  # about the input, each a sentence
     config: str | None = None  # the file of options that was read

@@ -31,7 +31,7 @@ class Beside:
 class Whole:
     INLINE: ClassVar = ("beside",)
     NOT_SHOWN: ClassVar = frozenset({"secret"})
-    GATED: ClassVar = {"twice": ""}
+    GATED: ClassVar = {"twice": None}
 
     beside: Beside
     version: Literal[1]
@@ -44,8 +44,8 @@ class Whole:
     by_name: Mapping[str, Part]
     counts: Mapping[str, Mapping[str, int]]
     settings: Mapping[str, Any]
-    asked: Part | None = field(metadata=asked_by("--ask COL"))
-    length: float | Absent | None = field(default=ABSENT, metadata=asked_by("--length COL"))
+    asked: Part | None = field(metadata=asked_by("--ask", "COL"))
+    length: float | Absent | None = field(default=ABSENT, metadata=asked_by("--length", "COL"))
     config: str | None = None
 
     @property
