@@ -20,7 +20,7 @@ from itertools import chain
 from typing import Final, Literal, get_origin
 
 from grpo_cli.errors import UnknownName, UsageError
-from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES
+from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES, listed
 from grpo_cli.options.given import Given
 from grpo_cli.options.table import (
     ADDED,
@@ -187,7 +187,7 @@ _BUILT_IN: tuple[Command | str, ...] = (
         job="grpo_cli.runs.export:Job",
         shown_by="grpo_cli.render.written:export",
         example="grpo-adv export rewards.jsonl --to sft -o sft.jsonl",
-        more=f"--method, --scale and the other plan options set the advantages of {' and '.join(f'--to {kind}' for kind in WITH_ADVANTAGES)}.",
+        more=f"--method, --scale and the other plan options set the advantages of {listed(f'--to {kind}' for kind in WITH_ADVANTAGES)}.",
     ),
     "grpo_cli.guests.audit:COMMAND",
     Command(

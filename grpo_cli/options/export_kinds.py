@@ -5,7 +5,7 @@ Importing them loads nothing. How a kind gets from rows to records is in `runs/e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -102,6 +102,12 @@ _KINDS = (
 )
 EXPORT_KINDS: Final[Mapping[str, ExportKind]] = {kind.name: kind for kind in _KINDS}
 WITH_ADVANTAGES: Final = tuple(kind.name for kind in _KINDS if kind.has_advantages)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as a sentence lists them: `sft, pairs and weights`."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def kinds_that_take(option: str) -> list[str]:

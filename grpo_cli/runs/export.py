@@ -17,7 +17,7 @@ from grpo_cli.choosing.groups import choose_groups
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError, Written
-from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES, ExportKind, kinds_that_take
+from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES, ExportKind, kinds_that_take, listed
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.options.table import DIVISOR, EVERY, METHOD, OPTIONS, POST, SHAPE, SKIPPED
@@ -157,7 +157,7 @@ def _refuse_idle(given: Given, kind: ExportKind) -> None:
 
 def _of_other_kinds(name: str, kind: ExportKind, kinds: Sequence[str], also: str = "") -> UsageError:
     wrong = f"{EVERY[name].flag} does not apply to --to {kind.name}"
-    return UsageError(wrong, f"it is for --to {' and '.join(kinds)}{also}")
+    return UsageError(wrong, f"it is for --to {listed(kinds)}{also}")
 
 
 # Options that name a plan: labels are then the signs of its advantages.

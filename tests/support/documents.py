@@ -36,7 +36,7 @@ from grpo_cli.engine.presets import presets as known_presets
 from grpo_cli.formats.registry import FORMATS
 from grpo_cli.guests.browse.keys import KEYS
 from grpo_cli.options.commands import COMMANDS
-from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES
+from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES, listed
 from grpo_cli.options.table import EVERY, OF_PART, Option
 from grpo_cli.render import plan_text
 from grpo_cli.render.methods import as_dict as method_facts
@@ -350,7 +350,7 @@ def rooms() -> str:
 def export_kinds() -> str:
     """What a record of each kind is, and which kinds take options of advantages."""
     rows = ([code(kind.name), kind.record, kind.columns] for kind in EXPORT_KINDS.values())
-    last = f"\n`--method`, `--scale`, `--clip` and other options of advantages apply to {' and '.join(map(code, WITH_ADVANTAGES))} only; other kinds refuse them.\n"
+    last = f"\n`--method`, `--scale`, `--clip` and other options of advantages apply to {listed(map(code, WITH_ADVANTAGES))} only; other kinds refuse them.\n"
     return table("`--to` | one record is | columns", rows) + last
 
 
