@@ -37,7 +37,7 @@ from grpo_cli.targets.table import target as trainer
 from grpo_cli.values.paths import items
 from grpo_cli.write.outputs import Output, Target, choose_beside, choose_target, is_folder, refuse_summary
 from grpo_cli.write.records import write_records
-from grpo_cli.write.write_outputs import Phase, one_of_several, sink
+from grpo_cli.write.write_outputs import Phase, make_folders, one_of_several, sink
 
 VERSION: Final = 1
 ARITHMETIC = (SHAPE, METHOD, DIVISOR, SKIPPED, POST)  # options of advantages alone
@@ -247,6 +247,7 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
 
     watching.phase("writing")
     refuse_changed(tables)
+    make_folders(targets)
     for at, (target, part) in enumerate(zip(targets, parts.values(), strict=True)):
         with one_of_several(at, len(targets)), sink(target, force=job.output.force) as handle:
             pieces = _counted(steps.texts(narrow, columns, part), len(records.columns), watching)
@@ -281,8 +282,8 @@ def _outputs(job: Job) -> list[Target]:
     folder = str(job.output.to).rstrip("/")
     suffix = trainer(str(job.wanted.target)).suffixes_of(job.wanted.to)[0]
     words = ("", *beside)
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    return [choose_target(replace(job.output, to=f"{folder}/{names.get(word, word)}{suffix}")) for word in words]
+    outputs = [replace(job.output, to=f"{folder}/{names.get(word, word)}{suffix}") for word in words]
+    return [choose_target(output, makes_folders=True) for output in outputs]
 
 
 def _has_plan(wanted: Wanted) -> bool:

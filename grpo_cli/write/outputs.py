@@ -91,12 +91,12 @@ def choose_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
     return targets
 
 
-def _refuse(target: Target, output: Output) -> None:
-    """Refuse an output that is an input, that exists, or whose directory does not exist."""
+def _refuse(target: Target, output: Output, *, makes_folders: bool = False) -> None:
+    """Refuse an output that is an input, that exists, or whose directory does not exist and is not made."""
     if target.url:
         refuse_url(target.url, force=output.force)
     elif target.path is not None:
-        refuse_path(target.path, force=output.force, makes_folders=is_folder(output.to))
+        refuse_path(target.path, force=output.force, makes_folders=makes_folders or is_folder(output.to))
 
 
 def _refuse_shared(targets: Sequence[Target]) -> None:
@@ -126,8 +126,8 @@ def choose_beside(targets: Sequence[Target], words: Collection[str], output: Out
     return found
 
 
-def choose_target(output: Output) -> Target:
-    """The single output of all inputs, checked before anything is computed; by default JSON lines."""
+def choose_target(output: Output, *, makes_folders: bool = False) -> Target:
+    """The single output of all inputs, checked before anything is computed; by default JSON lines. Its folder may have to be made."""
     to = output.to
     if to is None:
         raise UsageError("-o is missing: this command writes a new file", "give -o FILE.jsonl, FILE.parquet or -o -")
@@ -136,7 +136,7 @@ def choose_target(output: Output) -> Target:
     if to == STDOUT or _is_device(to):
         return Target(None if to == STDOUT else Path(to), registry.lines())
     target = _target(to, registry.of(to))
-    _refuse(target, output)
+    _refuse(target, output, makes_folders=makes_folders)
     return target
 
 
