@@ -34,12 +34,18 @@ def counted(path: Path) -> Counter[str]:
     )
 
 
+def room(path: Path) -> str:
+    """The first folder of a path, or the file; of a guest also its own."""
+    depth = 2 if path.parts[0] == "guests" else 1
+    return "/".join(path.parts[:depth]).removesuffix(".py").removesuffix("/__init__")
+
+
 def main() -> None:
     """Print a line for each room of the package and each folder of the tests, and their totals."""
     for top in ("grpo_cli", "tests"):
         rooms: dict[str, Counter[str]] = {}
         for path in sorted(Path(top).rglob("*.py")):
-            for name in (path.relative_to(top).parts[0].removesuffix(".py"), "total"):
+            for name in (room(path.relative_to(top)), "total"):
                 rooms.setdefault(name, Counter()).update(counted(path))
         sys.stdout.write(f"{top:<16}   tokens  statements  nodes a statement\n")
         rooms["total"] = rooms.pop("total")  # last
