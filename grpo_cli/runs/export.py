@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.choosing.exports import Records, Scale, Wanted
+from grpo_cli.choosing.exports import Looked, Records, Scale, Wanted
 from grpo_cli.choosing.groups import choose_groups
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.plan import Plan
@@ -22,9 +22,9 @@ from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.options.table import DIVISOR, EVERY, METHOD, OPTIONS, POST, SHAPE, SKIPPED
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.tables import Binding, refuse_changed
+from grpo_cli.read.tables import Binding, FileTable, refuse_changed
 from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, draws_of, made, output_of, refuse_idle_seed
-from grpo_cli.runs.export_kinds import STEPS
+from grpo_cli.runs.export_kinds import STEPS, Kind
 from grpo_cli.runs.export_targets import reads_of, refuse_unread, to_know, written_form
 from grpo_cli.runs.gate import Gate
 from grpo_cli.runs.inspect import other_runs, scored
@@ -32,7 +32,7 @@ from grpo_cli.runs.progress import Watching
 from grpo_cli.runs.select import choice_of
 from grpo_cli.stats.document import ABSENT, Absent, asked_by
 from grpo_cli.stats.facts import Dropped, Number, of_foreign, read_as
-from grpo_cli.stats.inspection import View
+from grpo_cli.stats.inspection import Inspection, View
 from grpo_cli.targets.table import target as trainer
 from grpo_cli.values.paths import items
 from grpo_cli.write.outputs import Output, Target, choose_beside, choose_target, is_folder, refuse_summary
@@ -184,76 +184,140 @@ def wanted_of(given: Given, plan: Plan, binding: Binding) -> Wanted:
     )
 
 
+@dataclass(frozen=True)
+class Opened:
+    """The inputs, the columns that records are made from, and the outputs: what can be refused before any row is read."""
+
+    tables: Sequence[FileTable]
+    skipped: Sequence[str]  # warnings of files that are not read
+    columns: Any  # as the kind has them
+    targets: Sequence[Target]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The records, of all outputs and of each, and what is read from the files for them."""
+
+    records: Records
+    outputs: Mapping[str, Records]  # those of each output; the first has no name
+    columns: Any  # as the kind has them, in the form that the records need
+    names: Sequence[str]  # of what is read from the files
+    looked: Looked | None  # what their texts are; None if the kind has none
+
+    @property
+    def height(self) -> int:
+        """How many records the first output has."""
+        return len(self.outputs[""].columns)
+
+
 def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
     """Write the records; return the facts, which say how many rows were left out, and why."""
     started = time.perf_counter()
     wanted, steps = job.wanted, STEPS[job.wanted.to]
-    where = wanted.choice.where
     phase("reading")
+    opened = _opened(job, steps)
+    watching = Watching(opened.tables, phase)
+    where = wanted.choice.where
+    view = View(named=() if where is None else where.names)
+    inspection = scored(opened.tables, job.binding, job.plan, view, over=watching)
+
+    phase("comparing texts")
+    prepared = steps.prepared(inspection, opened.columns, wanted)
+    groups, dropped = choose_groups(prepared, wanted.choice, other_runs(job, job.plan))
+    recorded = _recorded(steps, prepared, opened.columns, groups, wanted)
+    facts = _facts(job, opened, prepared, recorded, dropped, groups=len(inspection.groups), started=started)
+    if job.gate is not None:
+        job.gate.check(facts, written=Written())
+    if not facts.records:
+        raise _nothing_left(wanted.to, facts.rows, facts.dropped)
+
+    watching.phase("writing")
+    _write(job, opened, prepared.narrow, recorded, watching)
+    return replace(facts, seconds=round(time.perf_counter() - started, 3))
+
+
+def _opened(job: Job, steps: Kind[Any]) -> Opened:
     tables, skipped = job.opened()
-    columns = steps.columns(tables, wanted)
+    columns = steps.columns(tables, job.wanted)
     targets = _outputs(job)
     refuse_summary(job.output, targets)
+    return Opened(tables, skipped, columns, targets)
 
-    watching = Watching(tables, phase)
-    view = View(named=() if where is None else where.names)
-    inspection = scored(tables, job.binding, job.plan, view, over=watching)
-    grouped = len(inspection.groups)
-    phase("comparing texts")
-    inspection = steps.prepared(inspection, columns, wanted)
-    narrow = inspection.narrow
-    outputs, dropped = choose_groups(inspection, wanted.choice, other_runs(job, job.plan))
-    rollouts = steps.rollouts(inspection, columns, np.logical_or.reduce([*outputs.values()]))
+
+def _recorded(
+    steps: Kind[Any], inspection: Inspection, columns: Any, groups: Mapping[str, Mask], wanted: Wanted
+) -> Recorded:
+    """The records of these groups, which are those of each output."""
+    rollouts = steps.rollouts(inspection, columns, np.logical_or.reduce([*groups.values()]))
     records = steps.records(rollouts, inspection, columns, wanted)
     columns = steps.settled(columns, rollouts.looked, records)
-    parts = _of_outputs(records, narrow, outputs)
-    beside = {name: len(part.columns) for name, part in parts.items()}
-    height = beside.pop("")
-    without = reads.without if (reads := reads_of(wanted)) else ()
-    looked, chosen = rollouts.looked, records.all_rows
-    names, rows = steps.names(columns), sum(narrow.lengths)
+    names = steps.names(columns)
     refuse_written(names, records.columns.columns, wanted.keep)
+    codes = inspection.narrow.table["group"].to_numpy()[next(iter(records.rows.values()))]
+    outputs = {name: records.at(mask[codes]) for name, mask in groups.items()}
+    return Recorded(records, outputs, columns, names, rollouts.looked)
+
+
+def _facts(
+    job: Job,
+    opened: Opened,
+    inspection: Inspection,
+    recorded: Recorded,
+    dropped: Sequence[Dropped],
+    *,
+    groups: int,
+    started: float,
+) -> Exported:
+    """What is found and will be written; `groups` is their number before any are merged or chosen."""
+    wanted, narrow, records, looked = job.wanted, inspection.narrow, recorded.records, recorded.looked
+    where, chosen = wanted.choice.where, records.all_rows
     left_out = [Dropped(reason=reason, rows=rows) for reason, rows in records.left_out if rows]
-    dropped = [*dropped, *left_out, *of_foreign(narrow)]
-    warnings = [*narrow.warnings, *records.warnings, *skipped]
-    facts = Exported(
+    form = written_form(recorded.names, looked, chosen, recorded.columns)
+    without = _not_written(wanted)
+    return Exported(
         version=VERSION,
         to=wanted.to,
-        inputs=[table.name for table in tables],
+        inputs=[table.name for table in opened.tables],
         against=job.before,
         where=where.text if where else None,
-        rows=rows,
-        groups=grouped,
+        rows=sum(narrow.lengths),
+        groups=groups,
         **read_as(narrow),
-        texts=columns.words,
+        texts=recorded.columns.words,
         converted=None if looked is None else int(looked.changed[looked.of(chosen)].sum()),
         hidden_reasoning=None if looked is None else int(looked.hidden[looked.of(chosen)].sum()),
         target=wanted.target,
-        read_by=[*to_know(wanted, looked, chosen, written_form(names, looked, chosen, columns), targets[0])],
+        read_by=[*to_know(wanted, looked, chosen, form, opened.targets[0])],
         plan=inspection.scored.plan if _has_plan(wanted) else None,
-        records=height,
-        beside=beside,
-        columns=[*names, *(name for name in records.columns.columns if name not in without)],
-        dropped=dropped,
+        records=recorded.height,
+        beside={name: len(part.columns) for name, part in recorded.outputs.items() if name},
+        columns=[*recorded.names, *(name for name in records.columns.columns if name not in without)],
+        dropped=[*dropped, *left_out, *of_foreign(narrow)],
         **records.facts,
-        outputs=[target.name for target in targets],
-        warnings=warnings,
+        outputs=[target.name for target in opened.targets],
+        warnings=[*narrow.warnings, *records.warnings, *opened.skipped],
         seconds=time.perf_counter() - started,
     )
-    if job.gate is not None:
-        job.gate.check(facts, written=Written())
-    if not height:
-        raise _nothing_left(wanted.to, rows, dropped)
 
-    watching.phase("writing")
-    refuse_changed(tables)
-    make_folders(targets)
-    for at, (target, part) in enumerate(zip(targets, parts.values(), strict=True)):
-        with one_of_several(at, len(targets)), sink(target, force=job.output.force) as handle:
-            pieces = _counted(steps.texts(narrow, columns, part), len(records.columns), watching)
-            write_records(pieces, names, part.columns, handle, target.format, without)
-            refuse_changed(tables)
-    return replace(facts, seconds=round(time.perf_counter() - started, 3))
+
+def _write(job: Job, opened: Opened, narrow: Narrow, recorded: Recorded, watching: Watching) -> None:
+    """Write each output, if the inputs are still the files that were read."""
+    steps = STEPS[job.wanted.to]
+    refuse_changed(opened.tables)
+    make_folders(opened.targets)
+    outputs = zip(opened.targets, recorded.outputs.values(), strict=True)
+    for at, (target, part) in enumerate(outputs):
+        with one_of_several(at, len(opened.targets)), sink(target, force=job.output.force) as handle:
+            pieces = steps.texts(narrow, recorded.columns, part)
+            counted = _counted(pieces, len(recorded.records.columns), watching)
+            write_records(counted, recorded.names, part.columns, handle, target.format, _not_written(job.wanted))
+            refuse_changed(opened.tables)
+
+
+def _not_written(wanted: Wanted) -> Sequence[str]:
+    """The columns that the records of a target lack."""
+    reads = reads_of(wanted)
+    return reads.without if reads else ()
 
 
 def records(job: Job) -> tuple[list[pl.DataFrame], Exported]:
@@ -262,13 +326,6 @@ def records(job: Job) -> tuple[list[pl.DataFrame], Exported]:
         made = str(Path(folder) / "records.parquet")
         facts = run(replace(job, output=Output(to=made)))
         return [pl.read_parquet(name) for name in facts.outputs], facts
-
-
-def _of_outputs(records: Records, narrow: Narrow, outputs: Mapping[str, Mask]) -> dict[str, Records]:
-    """The records of each output, by the groups that go there."""
-    first = next(iter(records.rows.values()))
-    codes = narrow.table["group"].to_numpy()[first]
-    return {name: records.at(mask[codes]) for name, mask in outputs.items()}
 
 
 def _outputs(job: Job) -> list[Target]:
