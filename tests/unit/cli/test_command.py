@@ -199,6 +199,14 @@ inspect steps.jsonl --grop prompt_id,step        | inspect steps.jsonl --group p
 methods rlo                                      | methods rloo
 inspect steps.jsonl -g prompt_id,stepp
 inspect steps.jsonl --json --format md
+inspect steps.jsonl -g prompt_id                 | inspect steps.jsonl -g prompt_id --group-within input
+inspect steps.jsonl -gprompt_id                  | inspect steps.jsonl -gprompt_id --group-within input
+compute null.jsonl --explain                     | compute null.jsonl --explain --missing exclude | compute null.jsonl --explain --missing zero | compute null.jsonl --explain --missing as-zero
+compute null.jsonl --missing=error --explain
+compute null.jsonl --partial keep
+compute null.jsonl -m trl-grpo
+compute null.jsonl --normalize
+export null.jsonl --to sft --prompt p --response r -o x.jsonl --seed 1
 inspect steps.jsonl -g prompt_id,step --full --by step --show 1
 inspect
 """
@@ -206,13 +214,18 @@ inspect
 
 @pytest.mark.parametrize("way", WAYS_OUT.strip().splitlines())
 def test_a_way_out_is_a_command_to_paste_where_it_can_be_one(way: str) -> None:
-    """No command for a column that is a part of a word, nor where one of two options is to be left out."""
+    """No command where a word is wrong or an option is there already, nor where one of two options is to be left out."""
     line, *commands = [part.strip() for part in way.split(" | ")]
     Path("steps.jsonl").write_text("""\
 {"prompt_id": 0, "step": 0, "reward": 0}
 {"prompt_id": 0, "step": 0, "reward": 1}
 {"prompt_id": 0, "step": 1, "reward": 0}
 {"prompt_id": 0, "step": 1, "reward": 1}
+""")
+    Path("null.jsonl").write_text("""\
+{"prompt_id": 0, "reward": 0}
+{"prompt_id": 0, "reward": 1}
+{"prompt_id": 0, "reward": null}
 """)
     Path("an output.jsonl").write_text("mine")
     good = '{"prompt_id": 1, "reward": 1}\n{"prompt_id": 1, "reward": 0}\n'
