@@ -129,6 +129,15 @@ class Added:
     config: str | None = None  # the file of options that was read; absent if none was
 
 
+@dataclass(frozen=True)
+class Matched:
+    """The columns to add, with a row for each row of the file."""
+
+    frame: pl.DataFrame
+    scanned: Scanned  # where the rows of the file are
+    joined: Joined | None  # how rows matched by key; None if row i belongs to row i
+
+
 def run(job: Job, phase: Phase = lambda *_: None) -> Added:
     """Insert the columns; return the facts."""
     started = time.perf_counter()
@@ -136,57 +145,37 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Added:
     if job.file == STDIN == job.columns:
         raise UsageError("standard input is both FILE and --from", "name one of them")
     table = _opened(_only(job.file), job)
-    other, frame = _read(job)
+    other, every = _read(job)
     on = keys_of(job.on, table, other)
-    others = [name for name in frame.columns if name not in on.values()]
-    names = _chosen(frame.columns, job.chosen or others)
-    if other.format.record == "object":
-        _refuse_changed_values(other, frame, names.values())
-    frame = pl.DataFrame([frame[name].alias(new) for new, name in names.items()])
-    column, *also = frame.columns
-    output = replace(job.output, column=column, also=tuple(also))
+    frame = _to_add(job, other, every, on)
+    output = replace(job.output, column=frame.columns[0], also=tuple(frame.columns[1:]))
     (target,) = choose_targets([table], output)
     refuse_summary(output, [target])
-    there = {*table.columns()} - table.format.outer_columns(table.source)
-    free = [name for name in frame.columns if name not in there]
-    taken = [name for name in frame.columns if name in there]
-    if free and taken and not (job.chosen or output.replace):
-        without: Cure = f"{' '.join(f'--column {name}' for name in free)} leaves it out"
-        if len(free) == 1:
-            without = Way("--column", free[0], "leaves it out")
-        cures: list[Cure] = [without, Way("--replace", why="overwrites it")]
-        if not on and taken[0] in (*known_ids(table.schema), *GROUP_TIERS[0]):
-            cures.insert(0, f"--on {taken[0]!r} matches rows by it")
-        raise DataError(f"{table.name} already has a column {taken[0]!r}", cures)
+    replaced = _replaced(job, table, frame.columns, on)
     refuse_read_columns(on, output)
     (table,) = refuse_columns([table], output)
-    if not other.typed and (target.format.record != "texts" or job.take == "mean"):
-        frame = frame.with_columns(map(_typed, frame))
-    matched: Joined | None = None
-    if on:
-        frame, scanned, matched = joined(table, other, on, frame, job.take)
-    else:
-        scanned = _same_rows(table, other, frame, checked=not job.by_position)
+
+    matched = _matched(job, table, other, frame, on, target)
     refuse_changed([other])
-    frame = frame.with_columns(_addable(series, target) for series in frame)
+    matched = replace(matched, frame=matched.frame.with_columns(_addable(series, target) for series in matched.frame))
     facts = Added(
         version=VERSION,
         inputs=[table.name],
         from_=job.columns if isinstance(job.columns, str) else "frame",
         schema=table.schema.name if table.schema else None,
-        rows=len(frame),
-        columns={series.name: str(series.dtype).lower() for series in frame},
-        replaced=taken,
-        joined=matched,
+        rows=len(matched.frame),
+        columns={series.name: str(series.dtype).lower() for series in matched.frame},
+        replaced=replaced,
+        joined=matched.joined,
         outputs=[target.name],
-        warnings=[*_lost(frame, target)],
+        warnings=[*_lost(matched.frame, target)],
         seconds=time.perf_counter() - started,
     )
     if job.gate is not None:
         job.gate.check(facts, written=Written())
 
-    weaving = Weaving(added=frame, replace=output.replace)
-    writing = Writing(table, target, scanned.index, weaving, 0)
+    weaving = Weaving(added=matched.frame, replace=output.replace)
+    writing = Writing(table, target, matched.scanned.index, weaving, 0)
     phase("writing", 0, None)
     make_folders([target])
     notes = in_turn(output, [target], iter([writing]), phase)
@@ -223,6 +212,42 @@ def _read(job: Job) -> tuple[Table, pl.DataFrame]:
     kind = registry.of(source)
     strict = replace(kind, strict=True) if isinstance(kind, InCells) else kind
     return FileTable(source, kind), strict.read(source)
+
+
+def _to_add(job: Job, other: Table, every: pl.DataFrame, on: Mapping[str, str]) -> pl.DataFrame:
+    """The columns to add, by their new names: the chosen ones, or all but the key. `every` are all columns of the other table."""
+    others = [name for name in every.columns if name not in on.values()]
+    names = _chosen(every.columns, job.chosen or others)
+    if other.format.record == "object":
+        _refuse_changed_values(other, every, names.values())
+    return pl.DataFrame([every[name].alias(new) for new, name in names.items()])
+
+
+def _replaced(job: Job, table: FileTable, names: Sequence[str], on: Mapping[str, str]) -> list[str]:
+    """Those of the new columns that the file has already. If it has only some, and nobody chose them, it is an error."""
+    there = {*table.columns()} - table.format.outer_columns(table.source)
+    free = [name for name in names if name not in there]
+    taken = [name for name in names if name in there]
+    if free and taken and not (job.chosen or job.output.replace):
+        without: Cure = f"{' '.join(f'--column {name}' for name in free)} leaves it out"
+        if len(free) == 1:
+            without = Way("--column", free[0], "leaves it out")
+        cures: list[Cure] = [without, Way("--replace", why="overwrites it")]
+        if not on and taken[0] in (*known_ids(table.schema), *GROUP_TIERS[0]):
+            cures.insert(0, f"--on {taken[0]!r} matches rows by it")
+        raise DataError(f"{table.name} already has a column {taken[0]!r}", cures)
+    return taken
+
+
+def _matched(
+    job: Job, table: FileTable, other: Table, frame: pl.DataFrame, on: Mapping[str, str], target: Target
+) -> Matched:
+    """The columns in the order of the file's rows, matched by key or by position."""
+    if not other.typed and (target.format.record != "texts" or job.take == "mean"):
+        frame = frame.with_columns(map(_typed, frame))
+    if on:
+        return joined(table, other, on, frame, job.take)
+    return Matched(frame, _same_rows(table, other, frame, checked=not job.by_position), None)
 
 
 def _same_rows(table: FileTable, other: Table, frame: pl.DataFrame, *, checked: bool) -> Scanned:
@@ -354,19 +379,18 @@ def keys_of(texts: Sequence[str], table: Table, other: Table) -> dict[str, str]:
 
     A name that the tables do not have is refused, unless later lines may have it.
     """
-    found: dict[str, str] = {}
-    named = [name for item in texts for name in items(item) if name]
-    for text in named:
+    on: dict[str, str] = {}
+    for text in (name for item in texts for name in items(item) if name):
         here, _, there = (text, "", "") if text in table.columns() else text.partition("=")
         there = there or here
         for side, name in ((table, here), (other, there)):
             if not has(side, name) and (near_names(name, side.columns()) or side.format.record != "object"):
                 raise absent(name, side.name, side.columns())
-        if found.setdefault(here, there) != there:
-            raise UsageError(f"--on matches {here!r} with {found[here]!r} and {there!r}", "name one of them")
-    if texts and not any(found):
+        if on.setdefault(here, there) != there:
+            raise UsageError(f"--on matches {here!r} with {on[here]!r} and {there!r}", "name one of them")
+    if texts and not any(on):
         raise UsageError("--on names no column", ["give the columns of the key", "leave it out"])
-    return found
+    return on
 
 
 def has(table: Table, name: str) -> bool:
@@ -374,10 +398,8 @@ def has(table: Table, name: str) -> bool:
     return any(head in table.columns() for head, _ in ((name, ""), *splits(name)))
 
 
-def joined(
-    table: Table, other: Table, on: Mapping[str, str], frame: pl.DataFrame, take: Take | None
-) -> tuple[pl.DataFrame, Scanned, Joined]:
-    """The rows of `frame`, which are those of the other table, in the order of the file; the scan of the file, and what matched."""
+def joined(table: Table, other: Table, on: Mapping[str, str], frame: pl.DataFrame, take: Take | None) -> Matched:
+    """The rows of `frame`, which are those of the other table, in the order of the file."""
     scanned = table.scan([Field(name, "key") for name in on])
     fields = [Field(name, "key") for name in dict.fromkeys(on.values())]
     theirs = other.scan(fields).frame
@@ -420,7 +442,7 @@ def joined(
         unused_share=unused / max(len(used), 1),
         repeated=int(repeated.sum()),
     )
-    return gathered(frame, places), scanned, facts
+    return Matched(gathered(frame, places), scanned, facts)
 
 
 def _means(frame: pl.DataFrame, keyed: Keyed) -> tuple[pl.DataFrame, Keyed]:
