@@ -38,7 +38,7 @@ RULES: dict[str, str] = {
     "cli": "errors plugins files schemas targets engine options read stats choosing write runs render",
     "guests": "",
     "guests/audit": "errors plugins values formats schemas engine options read stats write runs render",
-    "guests/browse": "errors values files engine options read stats choosing runs render cli",
+    "guests/browse": "errors plugins values files engine options read stats choosing runs render cli",
     "api": "errors files formats engine options read stats choosing write runs render guests/audit",
 }
 # `read` asks the engine only what a plan needs, never to compute.

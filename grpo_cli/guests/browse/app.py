@@ -28,9 +28,11 @@ from grpo_cli.guests.browse.lines import GroupLines, rollout_lines, sign_of, tre
 from grpo_cli.guests.browse.model import FACTS, KINDS, ORDER, Model, Rollout, commands, options_for
 from grpo_cli.guests.browse.search import Search
 from grpo_cli.guests.browse.widgets import STYLES, Choose, Listing, Notice, Page
+from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import plan_of
+from grpo_cli.plugins import named
 from grpo_cli.read.texts import Labels, Passage, Reader, TextColumns, code_of, key_of
 from grpo_cli.render.explain import of_row
 from grpo_cli.render.text import clean, count, number
@@ -81,7 +83,7 @@ class Browser(App[list[str]]):
         self.passages: list[Passage] = []
         self.search: Search | None = None
         self.kind = "select"  # what the groups were last written as
-        self.said: list[str] = []
+        self.last_commands: list[str] = []  # that c has shown; they are printed when the screen is left
         self.tasks: dict[str, Thread] = {}
         self._labels = Labels(model.inspection.narrow)
         self._reading = Lock()
@@ -167,8 +169,8 @@ class Browser(App[list[str]]):
 
         def read() -> None:
             firsts = narrow.groups.first.gather(codes).to_numpy().astype(np.int64)
-            said = Reader(narrow, self.texts).said(firsts)
-            prompts = (clean(each.prompt[-1].text[:PROMPT]) if each.prompt else "" for each in said)
+            conversations = Reader(narrow, self.texts).said(firsts)
+            prompts = (clean(each.prompt[-1].text[:PROMPT]) if each.prompt else "" for each in conversations)
             lines.learn(dict(zip(codes, prompts, strict=True)))
             self.tell(self.groups.refresh)
 
@@ -221,24 +223,24 @@ class Browser(App[list[str]]):
         row = rollout.position
         stop = ""
         passages = list[Passage]()
-        laid = list[Text]()
+        lines = list[Text]()
         try:
             reader = Reader(self.model.inspection.narrow, self.texts)
-            (said,) = reader.said(np.array([row]))
-            stop = said.stop
-            passages = [] if self.fields else [*said.prompt, *said.response]
+            (conversation,) = reader.said(np.array([row]))
+            stop = conversation.stop
+            passages = [] if self.fields else [*conversation.prompt, *conversation.response]
             if not self.fields and not passages:
                 self.tell(self.say, "no text column found, so all fields are shown; --response COL names one")
             passages = passages or reader.fields(row)
             if self.pinned is not None:
-                laid = layout.beside(self.pinned, passages, self.page.wide)
+                lines = layout.beside(self.pinned, passages, self.page.wide)
             else:
                 needle = "" if self.search is None else self.search.needle
                 folded = self.folding and not needle
-                laid = layout.page(passages, self.page.wide, whole=self.whole, needle=needle, folded=folded)
+                lines = layout.page(passages, self.page.wide, whole=self.whole, needle=needle, folded=folded)
         finally:
             if self.is_newest("text"):
-                self.tell(self._show_text, rollout, stop, passages, laid)
+                self.tell(self._show_text, rollout, stop, passages, lines)
 
     def _head_of(self, rollout: Rollout, stop: str) -> list[Text]:
         """What is known of a rollout, and where it is."""
@@ -259,16 +261,16 @@ class Browser(App[list[str]]):
         reward = Text(f"reward {number(line.reward)}")
         return [reward, Text.styled(advantage, sign), *(Text(f" · {part}") for part in parts)]
 
-    def _show_text(self, rollout: Rollout | None, stop: str, passages: list[Passage], laid: list[Text]) -> None:
+    def _show_text(self, rollout: Rollout | None, stop: str, passages: list[Passage], lines: list[Text]) -> None:
         if rollout is not self.rollout:
             return
         head = [Text("no group meets the condition")] if rollout is None else self._head_of(rollout, stop)
         at = self.page.place if passages == self.passages else 0
         self.passages = passages
-        hits = [at for at, line in enumerate(laid) if layout.has(line, "hit")]
+        hits = [at for at, line in enumerate(lines) if layout.has(line, "hit")]
         if hits:
             at = max(hits[0] - 2, 0)
-        self.page.fill(head, laid, at)
+        self.page.fill(head, lines, at)
 
     def action_fold(self) -> None:
         """Fold every turn but the last, or unfold all of them."""
@@ -343,7 +345,7 @@ class Browser(App[list[str]]):
 
     def ask(self, prompt: str, value: str, then: Callable[[str], None]) -> None:
         """Ask for a line of text."""
-        self.asked = then
+        self.on_answer = then
         self.line.placeholder = prompt
         self.line.value = value
         self.line.display = True
@@ -355,7 +357,7 @@ class Browser(App[list[str]]):
         self.line.display = False
         self.groups.focus()
         self.say("")
-        self.asked(event.value.strip())
+        self.on_answer(event.value.strip())
 
     def action_where(self) -> None:
         def then(text: str) -> None:
@@ -429,13 +431,13 @@ class Browser(App[list[str]]):
         self.ask("text to search for", "" if self.search is None else self.search.needle, then)
 
     def _search(self, search: Search) -> None:
-        said = 0.0
-        for found in search.run():
-            if found and len(search.hits) == found:
+        last_told = 0.0
+        for new_hits in search.run():
+            if new_hits and len(search.hits) == new_hits:  # the first ones
                 self.tell(self._to_hit, search, 0)
-            if time.monotonic() > said + PROGRESS or not search.going:
+            if time.monotonic() > last_told + PROGRESS or not search.going:
                 self.tell(self.say, search.says)
-                said = time.monotonic()
+                last_told = time.monotonic()
 
     def _to_hit(self, search: Search, by: int) -> None:
         if search is self.search and search.hits:
@@ -458,9 +460,9 @@ class Browser(App[list[str]]):
                 self.say("select needs a condition: set one with w")
             elif kind is not None:
                 self.kind = kind
-                self.ask(f"{kind}: name of the new file, such as alive.jsonl", "", named)
+                self.ask(f"{kind}: name of the new file, such as alive.jsonl", "", write_to)
 
-        def named(name: str) -> None:
+        def write_to(name: str) -> None:
             if name == "-":
                 self.say("standard output is this screen: give a file name")
             elif name:
@@ -471,22 +473,23 @@ class Browser(App[list[str]]):
         self.push_screen(Choose("write the groups shown with", KINDS, self.kind), chosen)
 
     def _write(self, command: str, given: Given, name: str) -> None:
-        shown = count(len(self.shown), "group")
-        steps = import_module(f"grpo_cli.runs.{command}")
-        steps.run(steps.Job.of(Given(given, quiet=True)))
-        self.tell(self.say, f"{command}: wrote {shown} to {name}")
+        groups = count(len(self.shown), "group")
+        job = COMMANDS[command].job
+        steps = import_module(job.partition(":")[0])
+        steps.run(named(job).of(Given(given, quiet=True)))
+        self.tell(self.say, f"{command}: wrote {groups} to {name}")
 
     def action_command(self) -> None:
         key = None if self.code is None else key_of(self.model.inspection.narrow, self.code)
-        self.said = commands(self.given, self.kind, where=self.where, sort=self.sort, show=key)
-        self.push_screen(Notice("commands", [line for command in self.said for line in (command, "")]))
+        self.last_commands = commands(self.given, self.kind, where=self.where, sort=self.sort, show=key)
+        self.push_screen(Notice("commands", [line for command in self.last_commands for line in (command, "")]))
 
     def action_help(self) -> None:
         marks = f"status: = {self.model.equal} (green: always solved, red: never solved), 1 singleton, ? without a reward, < small group, m masked, x left out"
         self.push_screen(Notice("keys", [marks, *self.model.warnings], described))
 
     async def action_quit(self) -> None:
-        self.exit(self.said)
+        self.exit(self.last_commands)
 
     def finish(self) -> None:
         """Wait for files that are being written, and for nothing that is being read."""

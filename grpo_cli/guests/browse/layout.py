@@ -81,10 +81,10 @@ def beside(left: Sequence[Passage], right: Sequence[Passage], width: int) -> lis
             columns.append([])
             if passage.speaker:
                 columns[-1] += [_head(passage.speaker, room), *wrapped(Text(text, spans=spans), room)]
-        for here, there in zip_longest(*columns, fillvalue=Text()):
-            marked = has(here, "differs") or has(there, "differs")
-            gap = " " * (room - here.cell_len)
-            lines.append(Text.assemble(here, gap, (" ≠ " if marked else " │ ", "note"), there))
+        for line, other in zip_longest(*columns, fillvalue=Text()):
+            differs = has(line, "differs") or has(other, "differs")
+            gap = " " * (room - line.cell_len)
+            lines.append(Text.assemble(line, gap, (" ≠ " if differs else " │ ", "note"), other))
     return lines
 
 
@@ -94,12 +94,12 @@ def differing(left: str, right: str) -> tuple[list[Span], list[Span]]:
     pattern = r"\S+|\s+" if longest <= COMPARED else r"[^\n]*\n|[^\n]+"
     words = re.findall(pattern, left), re.findall(pattern, right)
     starts = [[0, *accumulate(map(len, some))] for some in words]
-    found: tuple[list[Span], list[Span]] = ([], [])
+    differences: tuple[list[Span], list[Span]] = ([], [])
     for kind, *places in SequenceMatcher(None, *words, autojunk=False).get_opcodes():
         for side, (start, end) in enumerate((places[:2], places[2:])):
             if kind != "equal" and start < end:
-                found[side].append(Span(starts[side][start], starts[side][end], "differs"))
-    return found
+                differences[side].append(Span(starts[side][start], starts[side][end], "differs"))
+    return differences
 
 
 def has(line: Text, style: str) -> bool:

@@ -148,10 +148,10 @@ def trend_line(trend: Trend, width: int, equal: str) -> str:
     room = max(4, (width - len(parts[0]) - 60) // 2)
     for title, key, shown in (("mean", "mean", number), (equal, "zero_variance", percent)):
         values = [getattr(line, key) for line in lines]
-        known = [value for value in values if value is not None]
-        if known:
+        numbers = [value for value in values if value is not None]
+        if numbers:
             course = strip(values, room, missing=MISSING)
-            parts.append(f"{title} {course} {shown(known[0])} to {shown(known[-1])}")
+            parts.append(f"{title} {course} {shown(numbers[0])} to {shown(numbers[-1])}")
     text = "  ".join(parts)
     return set_cell_size(text, min(cell_len(text), width))
 

@@ -99,8 +99,8 @@ class Model:
         """The same rows under another plan; files are read again only if it needs a column that was not read."""
         narrow = self.inspection.narrow
         old = narrow.request.plan
-        there = {*plan.needs} <= {*narrow.table.columns} and (old.uses_batch or not plan.uses_batch)
-        if there and plan.unit == old.unit:
+        has_columns = {*plan.needs} <= {*narrow.table.columns} and (old.uses_batch or not plan.uses_batch)
+        if has_columns and plan.unit == old.unit:
             inspection = score_groups(narrow, never_stopping(plan), self.inspection.columns)
         else:
             inspection = scored(self.tables, self.job.binding, plan, self.job.view)
@@ -122,13 +122,13 @@ class Model:
 
     def shown(self, where: str, sort: str = ORDER) -> Index:
         """The codes of the groups that meet a condition, the largest fact first; groups without it come last."""
-        kept = np.arange(self.size)
+        codes = np.arange(self.size)
         if where.strip():
             mask = choose_groups(self.inspection, Choice(where=Filter.parse(where)))[0][""]
-            kept = np.flatnonzero(mask)
+            codes = np.flatnonzero(mask)
         if sort == ORDER:
-            return kept
-        return kept[np.argsort(-self.fact(sort)[kept], kind="stable")]
+            return codes
+        return codes[np.argsort(-self.fact(sort)[codes], kind="stable")]
 
     @property
     def facts(self) -> list[str]:

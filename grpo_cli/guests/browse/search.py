@@ -22,7 +22,7 @@ _WORDS = re.compile(r"\w+(?: \w+)*", re.ASCII)
 class Search:
     """Words that are looked for, in any case, and the rows that have them."""
 
-    def __init__(self, model: Model, shown: Index, needle: str, named: TextColumns) -> None:
+    def __init__(self, model: Model, shown: Index, needle: str, text_columns: TextColumns) -> None:
         self.needle = needle
         self.hits: list[int] = []
         self.going = True  # false stops it
@@ -32,7 +32,7 @@ class Search:
         wanted = np.zeros(model.size, bool)
         wanted[shown] = True
         self._rows = np.flatnonzero(wanted[model.codes])
-        self._reader = Reader(self._narrow, named)
+        self._reader = Reader(self._narrow, text_columns)
         self._word = max(_WORDS.findall(needle.lower()), key=len, default="")
 
     def run(self) -> Iterator[int]:
@@ -53,10 +53,10 @@ class Search:
                     if not self.going:
                         return
                     perhaps = rows[np.searchsorted(inside, numbers)]
-                    found = perhaps[self._has(frame, columns)]
-                    self.hits += found.tolist()
+                    hits = perhaps[self._has(frame, columns)]
+                    self.hits += hits.tolist()
                     self._done = start + passed
-                    yield len(found)
+                    yield len(hits)
             self._done = end
         self.going = False
         yield 0
@@ -67,12 +67,12 @@ class Search:
         perhaps = pl.any_horizontal(pl.all().str.contains_any(parts, ascii_case_insensitive=True))
         places = frame.select(perhaps.fill_null(value=False).arg_true()).to_series().to_list()
         needle = self.needle.lower()
-        found = []
-        for at in places:
-            texts = self._reader.texts(columns, frame.row(at, named=True))
+        rows = []
+        for row in places:
+            texts = self._reader.texts(columns, frame.row(row, named=True))
             if any(needle in text.lower() for text in texts):
-                found.append(at)
-        return found
+                rows.append(row)
+        return rows
 
     def go(self, by: int) -> int:
         """The hit that many places further, wrapping around."""
@@ -83,8 +83,8 @@ class Search:
     def says(self) -> str:
         """The progress, in words."""
         share = f"{100 * self._done // max(len(self._rows), 1)} % searched"
-        found = count(len(self.hits), "row")
+        hits = count(len(self.hits), "row")
         if self.hits:
-            found += f" (n, N: {self._at + 1})"
+            hits += f" (n, N: {self._at + 1})"
         end = ", Esc stops" if self.going else ""
-        return f"{self.needle!r} in {found}, {share}{end}"
+        return f"{self.needle!r} in {hits}, {share}{end}"

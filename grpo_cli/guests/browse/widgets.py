@@ -144,10 +144,10 @@ class Listing(_Lines):
 
     def line(self, at: int, width: int) -> Strip:
         """A line; the one at the place is marked, and reversed if the list has the focus."""
-        here = at == self.place
-        line = Text.assemble("▸ " if here else "  ", self._make(at, max(width - 2, 1)))
+        is_place = at == self.place
+        line = Text.assemble("▸ " if is_place else "  ", self._make(at, max(width - 2, 1)))
         style = ""
-        if here:
+        if is_place:
             style = "bold reverse" if self.has_focus else "bold"
         return self.strip(line, width, style)
 

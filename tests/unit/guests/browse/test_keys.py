@@ -190,7 +190,7 @@ def test_the_command_opens_a_group_with_a_long_key() -> None:
     made = model_of(Path(), rows, binding=Binding(group=("prompt", "step")))
     app = browser(made)
     driven(app, "down", "o", then=lambda _: None)
-    words = shlex.split(app.said[0])
+    words = shlex.split(app.last_commands[0])
     assert code_of(made.inspection.narrow, words[words.index("--show") + 1]) == 1
 
 
