@@ -217,7 +217,7 @@ def usual(coded: Coded) -> tuple[int, float]:
     """The size of most groups, and their share of the groups."""
     counts = np.bincount(sizes(coded))
     size = int(counts.argmax())
-    return size, counts[size] / coded.size
+    return size, float(counts[size] / coded.size)
 
 
 def spanning(coded: Coded, other: pl.Series) -> list[int]:

@@ -66,10 +66,10 @@ class Draws:
         codes, lengths = (np.arange(coded.size), rows) if coded.together else coded.runs()
         stretches = np.bincount(codes, minlength=coded.size)
         self.sizes = _counter(rows)  # groups by their number of rows
-        self.last_group = rows[-1]  # rows of the group that starts last
+        self.last_group = int(rows[-1])  # rows of the group that starts last
         self.stretches = _counter(lengths)  # stretches by their number of rows
-        self.first = lengths[0]  # rows of the first stretch
-        self.last = lengths[-1]  # rows of the last stretch
+        self.first = int(lengths[0])  # rows of the first stretch
+        self.last = int(lengths[-1])  # rows of the last stretch
         self.stretches_of_last = int(stretches[codes[-1]])  # stretches in the group of the last stretch
         self.split = int((stretches > 1).sum())  # groups with several stretches
         # The stretches of these groups by their number of rows.

@@ -85,7 +85,7 @@ def ends(lines: Sequence[Any], fact: str) -> Ends | None:
         if not known:
             return None
         values, rows = map(np.array, zip(*known, strict=True))
-        means.append(values @ rows / rows.sum())
+        means.append(float(values @ rows / rows.sum()))
     first, last, mean = means
     return Ends(first, last, mean, differ=len(values) < FEWEST or _has_slope(values))
 

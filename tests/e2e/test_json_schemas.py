@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Collection, Iterator
+from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from grpo_cli.cli import output
 from grpo_cli.engine.presets import presets
 from grpo_cli.options.commands import COMMANDS
 from grpo_cli.schemas.table import schemas as known_schemas
+from grpo_cli.stats.document import plain_data
 from tests.e2e.test_snapshots import CASES
 from tests.support.command import adv, ran
 from tests.support.drawn import some
@@ -105,6 +108,22 @@ def schema_of(line: str) -> str:
     return name
 
 
+def of_numpy(value: Any, path: str = "") -> Iterator[str]:
+    """Where a value has a number or an array of numpy's: what leaves an array is a Python number."""
+    if type(value).__module__.partition(".")[0] == "numpy":
+        yield f"{path}: {value!r}"
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from of_numpy(key, f"{path} key")
+            yield from of_numpy(inner, f"{path}.{key}")
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from of_numpy(inner, f"{path}[]")
+    elif is_dataclass(value):
+        for one in fields(value):
+            yield from of_numpy(getattr(value, one.name), f"{path}.{one.name}")
+
+
 def printed(line: str, folder: Path) -> Any:
     """The document of a command, on standard error where data went to standard output; None where it stops."""
     done = adv(f"{line} --json", cwd=folder)
@@ -157,6 +176,22 @@ def documents(folder: Path) -> dict[str, Any]:
     for line in (*SHOWN, *MORE):
         found[line] = printed(line.replace("-o out", f"-o out{len(found)}"), folder)
     return found
+
+
+def test_no_number_of_numpy_leaves_an_array(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON would hide some of them: a float is written as one, and an integer as a text."""
+    found = dict[str, list[str]]()
+
+    def recorded(facts: Any) -> Any:
+        found[line] = [*of_numpy(facts)]
+        return plain_data(facts)
+
+    monkeypatch.setattr(output, "plain_data", recorded)
+    lines = [line.replace("-o out", "-o own").replace("-o folder/", "-o own/") for line in (*SHOWN, *MORE)]
+    for line in lines:
+        printed(f"{line} --force" if "-o own" in line else line, folder)
+    assert len(found) > len(lines) / 2
+    assert {line: places for line, places in found.items() if places} == {}
 
 
 def test_what_commands_print_is_valid(documents: dict[str, Any]) -> None:

@@ -144,7 +144,7 @@ class Formulas:
     @cached_property
     def _has_singletons(self) -> bool:
         """Whether rules for singletons may matter."""
-        only_row = (np.bincount(self.table["group"].to_numpy()) == 1).any()
+        only_row = bool((np.bincount(self.table["group"].to_numpy()) == 1).any())
         return self.has_missing or "rollout" in self.table.columns or only_row
 
 

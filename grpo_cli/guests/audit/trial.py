@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -312,7 +313,7 @@ class Judged:
         if mismatched <= FAR * size:
             counted &= ~self.wrong
         counts, squares = counts[counted], error[counted] ** 2
-        typical = np.sqrt(np.average(squares, weights=counts)) if counts.any() else np.inf
+        typical = float(np.sqrt(np.average(squares, weights=counts))) if counts.any() else math.inf
         return Fit(self.candidate, mismatched, typical, size)
 
 
