@@ -157,10 +157,9 @@ def arrow_columns(added: pl.DataFrame) -> pa.Table:
     """The new columns as Arrow arrays of types that every reader knows."""
     table = table_of(with_lists(added))
     types = [_plain(column.type) for column in table.schema]
-    # A cast loads pyarrow.compute, which slows short runs; numbers need no cast.
-    return (
-        table if types == table.schema.types else table.cast(pa.schema(list(map(pa.field, table.column_names, types))))
-    )
+    if types == table.schema.types:
+        return table  # a cast loads pyarrow.compute, which slows short runs; numbers need no cast
+    return table.cast(pa.schema(list(map(pa.field, table.column_names, types))))
 
 
 def _plain(dtype: Any) -> Any:

@@ -165,7 +165,9 @@ def inspect_log(source: Input) -> Iterator[bytes]:
 def _object(found: zipfile.ZipFile, handle: BinaryIO, name: str, budget: Budget) -> tuple[bytes, dict[str, Any]]:
     """The text of a member and its JSON object; a text of two objects would become two samples, and is refused."""
     content = _member(found, handle, name)
-    budget.allow((content.count(b"[") + content.count(b"{")) * _OF_LIST + content.count(b",") * _OF_ITEM, name)
+    lists = content.count(b"[") + content.count(b"{")
+    items = content.count(b",")
+    budget.allow(lists * _OF_LIST + items * _OF_ITEM, name)
     try:
         value = json.loads(content.decode())
     except ValueError as error:

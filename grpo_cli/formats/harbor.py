@@ -115,7 +115,8 @@ class Trials(Jsonl):
                 texts = [[json.dumps(said) if said else None] for _, said in _conversations(source, some)]
                 yield cells.frame_of_rows(texts, wanted)
                 continue
-            yield from super().rows(_held(source, some), wanted._replace(index=None, numbers=np.arange(len(some))))
+            all_of_them = wanted._replace(index=None, numbers=np.arange(len(some)))
+            yield from super().rows(_held(source, some), all_of_them)
 
     def weave(self, source: Input, index: Index, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
         """Write the whole table with the new columns."""
@@ -124,12 +125,14 @@ class Trials(Jsonl):
 
 def _whole(source: Input) -> Input:
     """All lines with their conversations."""
-    return replace(spooled(_with_texts(source, raw_lines(source)), source.name), max_line=source.max_line)
+    lines = _with_texts(source, raw_lines(source))
+    return replace(spooled(lines, source.name), max_line=source.max_line)
 
 
 def _held(source: Input, lines: Iterable[bytes]) -> Input:
     """Some of the lines, with their conversations."""
-    return replace(InMemory.of(b"".join(_with_texts(source, lines)), source.name), max_line=source.max_line)
+    data = b"".join(_with_texts(source, lines))
+    return replace(InMemory.of(data, source.name), max_line=source.max_line)
 
 
 def _ask_for_texts(columns: Iterable[str]) -> bool:

@@ -109,7 +109,8 @@ def of(which: str | Input) -> Format:
         what, other = ("JSON", ".jsonl") if binary is None else (binary.name, binary.suffixes[0])
         meant = "text" if is_json else row.name.upper()
         raise DataError(f"{name}: this is {what}, not {meant}", f"name it {other}, or pipe it in")
-    return (_json_format(head, json_name=suffix == ".json") if is_json else None) or FORMATS[row.name]
+    document = _json_format(head, json_name=suffix == ".json") if is_json else None
+    return document or FORMATS[row.name]
 
 
 def as_text(source: Input, *, deferred: bool = False) -> Input:

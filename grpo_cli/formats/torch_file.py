@@ -76,7 +76,9 @@ class _Tensors:
         steps = tuple(map(int, stride))
         count = math.prod(shape)
         last = offset + sum((length - 1) * step for length, step in zip(shape, steps, strict=True)) if count else offset
-        if min((offset, *shape, *steps), default=0) < 0 or count > len(numbers) or (count and last >= len(numbers)):
+        is_negative = min(offset, *shape, *steps, 0) < 0
+        is_beyond = count > len(numbers) or (count and last >= len(numbers))
+        if is_negative or is_beyond:
             raise ValueError("a tensor beyond its storage")
         bytes_each = tuple(step * numbers.itemsize for step in steps)
         view = np.lib.stride_tricks.as_strided(numbers[offset:], shape, bytes_each)

@@ -50,7 +50,9 @@ def weave_blocks(
     def woven(part: _BlockWeaving) -> Iterable[Buffer]:
         data = part.block.read()
         rows = _wide(part.rows)
-        if not np.isin(np.frombuffer(data, np.uint8)[rows.marks[rows.marks < len(data)]], [*marked]).all():
+        inside = rows.marks[rows.marks < len(data)]
+        there = np.frombuffer(data, np.uint8)[inside]
+        if not np.isin(there, [*marked]).all():
             raise InputChanged.between_readings(source.name)
         if part.take is not None:
             starts, ends = spans(data, rows.marks)[part.take].T

@@ -170,8 +170,10 @@ def positions(data: bytes, separator: bytes, width: int) -> Positions:
     feeds = _outside(quotes, offsets_of(found, _LF))
     stops = feeds + 1 if data.endswith(b"\n") else np.append(feeds + 1, len(data))
     starts = np.append(0, stops[:-1])
+    after_cr = np.take(found, feeds - 1, mode="clip") == _CR
+    is_empty = feeds == starts[: len(feeds)]
     ends = stops.copy()
-    ends[: len(feeds)] = feeds - ((np.take(found, feeds - 1, mode="clip") == _CR) & (feeds > starts[: len(feeds)]))
+    ends[: len(feeds)] = feeds - (after_cr & ~is_empty)
     if (starts == ends).any():  # blank lines are not records
         filled = starts < ends
         starts, ends = starts[filled], ends[filled]

@@ -83,7 +83,8 @@ class Reader:
         data = block.read()
         braces, empty = last_braces(data)
         found = list(self._found(data, braces, place))
-        return BlockRows(len(data), braces.astype(np.min_scalar_type(len(data))), empty), found
+        small = braces.astype(np.min_scalar_type(len(data)))
+        return BlockRows(len(data), small, empty), found
 
     def lists(self, data: bytes) -> pl.DataFrame | None:
         """The columns of a block; None if only the exact reader is sure of it."""
@@ -248,7 +249,9 @@ def _dtype(field: Field, value: Any, text: pl.Categorical) -> pl.DataType:
 def _schema(routes: Sequence[_Route], absent: Collection[Way]) -> dict[str, pl.DataType]:
     """The fields to request, and as `pl.Null` those that must not be there."""
     tree: dict[str, Any] = {}
-    for path, dtype in [*((route.path, route.dtype) for route in routes), *((path, pl.Null()) for path in absent)]:
+    wanted = [(route.path, route.dtype) for route in routes]
+    unwanted = [(path, pl.Null()) for path in absent]
+    for path, dtype in (*wanted, *unwanted):
         top = tree
         for name in path[:-1]:
             top = top.setdefault(name, {}) if isinstance(top, dict) else None

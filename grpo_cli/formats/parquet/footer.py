@@ -137,8 +137,14 @@ def groups(handle: BinaryIO, size: int) -> tuple[bytes, Sequence[Mapping[int, Th
 def chunk(raw: bytes, at: int) -> Chunk:
     """A column chunk by its metadata. Not from pyarrow, which can end the process on a damaged file."""
     meta = thrift.by_id(raw, thrift.by_id(raw, at)[META].start)
-    start = meta[DICTIONARY_AT] if DICTIONARY_AT in meta else meta[PAGES_AT]
-    return Chunk(*(thrift.number(raw, field.start) for field in (meta[CODEC], meta[VALUES], start, meta[PACKED])))
+    first_page = meta[DICTIONARY_AT] if DICTIONARY_AT in meta else meta[PAGES_AT]
+
+    def number(field: ThriftField) -> int:
+        return thrift.number(raw, field.start)
+
+    return Chunk(
+        codec=number(meta[CODEC]), values=number(meta[VALUES]), start=number(first_page), packed=number(meta[PACKED])
+    )
 
 
 def first_chunks(name: str, handle: BinaryIO, size: int) -> list[Chunk]:

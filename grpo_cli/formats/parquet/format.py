@@ -155,7 +155,8 @@ class Parquet(Format):
             groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
         ends = np.cumsum([group.num_rows for group in groups])
         found = [np.arange(0)]
-        for at in np.unique(np.linspace(0, len(groups) - 1, _PLACES).astype(np.int64)) if groups else ():
+        spread = np.linspace(0, len(groups) - 1, _PLACES).astype(np.int64)
+        for at in np.unique(spread).tolist() if groups else ():
             rows = groups[at].num_rows
             short = _DECODED * rows // max(1, groups[at].total_byte_size)  # only a few rows if they are long
             some = np.arange(min(rows, _FIRST, max(8, short)))
@@ -239,7 +240,9 @@ def _row_groups(parts: Iterator[pl.DataFrame], most: int) -> Iterator[pl.DataFra
     buffered = []
     for part in parts:
         buffered.append(part)
-        if sum(map(len, buffered)) >= most or sum(frame.estimated_size() for frame in buffered) >= _MOST_BYTES:
+        rows = sum(map(len, buffered))
+        size = sum(frame.estimated_size() for frame in buffered)
+        if rows >= most or size >= _MOST_BYTES:
             yield pl.concat(buffered)
             buffered.clear()
     if buffered:

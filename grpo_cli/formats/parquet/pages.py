@@ -41,7 +41,8 @@ def check(handle: BinaryIO, size: int, leaves: Sequence[Leaf], names: Collection
             chunks = thrift.items(raw, group[footer.CHUNKS].start)
             for at in read:
                 chunk = footer.chunk(raw, chunks[at])
-                if chunk.values < 0 or (not leaves[at].max_repetition_level and chunk.values != rows):
+                is_flat = not leaves[at].max_repetition_level
+                if chunk.values < 0 or (is_flat and chunk.values != rows):
                     raise BrokenPage(f"{leaves[at].path}: {chunk.values} values in a row group of {rows} rows")
                 if not 0 <= chunk.start < size:
                     raise BrokenPage(f"{leaves[at].path}: a column chunk at byte {chunk.start} of {size}")
