@@ -150,7 +150,8 @@ def kl_column(field: KlField, table: Table, index: Any, height: int) -> pl.Serie
 def _part(
     frame: pl.DataFrame, rows: Index, columns: Sequence[str], mask: str, place: Place, *, strict: bool
 ) -> TokenPart:
-    lists = {series.name: _lists(series, place) for series in frame}
+    # Without a name, since polars takes one such as ^a$ for a pattern.
+    lists = {series.name: _lists(series.name, series.alias(""), place) for series in frame}
     known = [series.is_not_null().to_numpy() for series in lists.values()]
     there = np.flatnonzero(np.logical_and.reduce(known))
     if len(there) < len(frame):
@@ -194,8 +195,8 @@ def _part(
     return part._replace(sizes=sizes_counted, values=counted)
 
 
-def _lists(series: pl.Series, place: Place) -> pl.Series:
-    """The column as lists of numbers; null where a row has none."""
+def _lists(name: str, series: pl.Series, place: Place) -> pl.Series:
+    """The column of this name as lists of numbers; null where a row has none."""
     if isinstance(series.dtype, pl.Array):
         series = series.arr.to_list()
     inner = getattr(series.dtype, "inner", None)
@@ -204,8 +205,8 @@ def _lists(series: pl.Series, place: Place) -> pl.Series:
     if series.dtype == pl.String and series.str.starts_with("[").all():
         with suppress(pl.exceptions.ComputeError):  # NaN, a list within the list, ...: Python says which row has it
             return series.str.json_decode(_LISTS)
-    found = [_parsed(series.name, value, partial(place, at)) for at, value in enumerate(series.to_list())]
-    return pl.Series(series.name, found, dtype=_LISTS)
+    found = [_parsed(name, value, partial(place, at)) for at, value in enumerate(series.to_list())]
+    return pl.Series(found, dtype=_LISTS)
 
 
 def _parsed(name: str, value: Any, place: Callable[[], str]) -> list[float | None] | None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import grpo_cli
 from tests.support.command import adv, facts_of, ran
+from tests.support.jobs import write
 
 NEW = "--token-logprobs new --old-token-logprobs old"
 KEYWORDS: Any = {"token_logprobs": "new", "old_token_logprobs": "old"}
@@ -107,6 +108,15 @@ def test_parquet_and_frames_say_the_same() -> None:
     wanted = found()["all"]
     assert found(file="a.parquet")["all"] == wanted
     assert grpo_cli.inspect(frame, **KEYWORDS).facts["off_policy"]["all"] == wanted
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "csv", "jsonl"])
+def test_lists_may_have_names_that_polars_takes_for_patterns(kind: str) -> None:
+    names = {"new": "^a$", "old": "^b$", "mask": "^c$"}
+    rows = [{names.get(name, name): value for name, value in json.loads(line).items()} for line in LINES.splitlines()]
+    write(f"b.{kind}", rows)
+    facts = facts_of(f"inspect b.{kind} --token-logprobs ^a$ --old-token-logprobs ^b$ --mask ^c$")["off_policy"]
+    assert facts["all"] == found("--mask mask")["all"]
 
 
 @given(st.lists(st.floats(-3, 3), min_size=1, max_size=60))
