@@ -14,6 +14,7 @@ from itertools import pairwise
 from threading import Timer
 from typing import Any, Final, NoReturn
 
+from grpo_cli.cli.limits import is_little_memory, refuse_no_threads, watch_memory
 from grpo_cli.cli.terminal import CYAN, RED, coloured, set_colours
 from grpo_cli.errors import Cure, GrpoError, printable, reason
 from grpo_cli.files.kept import keeping
@@ -39,6 +40,10 @@ def main() -> NoReturn:
             signal.signal(number, _signalled)
     sys.unraisablehook = _unraisable
     _buffer_output()
+    if (
+        os.environ.get("COLUMNS") == "0"
+    ):  # of a terminal without a size, as some containers have: rich would print nothing at all
+        del os.environ["COLUMNS"]
     try:
         status = _run(sys.argv[1:])
         if sys.stdout is not None:
@@ -93,6 +98,8 @@ def _run(words: Sequence[str]) -> int:
             log = logging.getLogger("grpo_cli")
             log.setLevel(logging.DEBUG)
             log.addHandler(logging.StreamHandler())
+        refuse_no_threads()
+        watch_memory()
         with keeping(prints=True):
             line.run()
     except GrpoError as error:
@@ -113,6 +120,8 @@ def _words_of_others(error: BaseException) -> str:
     """The message for an error of Python or polars that data can cause; empty for other errors."""
     if isinstance(error, MemoryError):
         return "not enough memory for this input"
+    if isinstance(error, ImportError | SystemError) and is_little_memory():
+        return f"not enough memory to load a library: {str(error).partition(chr(10))[0]}"
     if isinstance(error, RuntimeError) and "new thread" in str(error):
         return "the system cannot start more threads"
     if isinstance(error, RecursionError):

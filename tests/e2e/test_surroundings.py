@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
-from tests.support.command import adv, files, in_time, ran, taken
+from tests.support.command import adv, files, in_time, process, ran, taken
 from tests.support.jobs import compute, rows_of, write
 
 ROWS = [{"prompt_id": "a", "reward": reward} for reward in (0, 1)]
@@ -250,6 +251,50 @@ module.run = run
     assert done.returncode == 143
     assert done.stdout == ""
     assert done.stderr == ""
+
+
+# --- what libraries need -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere addresses are not limited")
+@pytest.mark.parametrize("megabytes", [60, 160, 240])
+def test_libraries_that_do_not_fit_into_memory_are_one_line(megabytes: int) -> None:
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
+
+    words = [sys.executable, "-m", "grpo_cli", "compute", "a.jsonl"]
+    done = subprocess.run(words, preexec_fn=limited, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    said = f"error: not enough memory to load numpy and polars: the process may have {(megabytes << 20) / 1e6:,.0f} MB"
+    assert done.stderr == f"{said}; raise the limit (ulimit -v, ulimit -d)\n"
+    assert [*files()] == ["a.jsonl"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere addresses are not limited")
+def test_a_limit_that_is_large_enough_stops_nothing() -> None:
+    most = (900 << 20) + (64 << 20) * (os.cpu_count() or 1)  # below it the libraries are tried
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+    words = [sys.executable, "-m", "grpo_cli", "compute", "a.jsonl", "-o", "-", "-q"]
+    done = subprocess.run(words, preexec_fn=limited, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("advantage") == 2
+
+
+@pytest.mark.parametrize(("threads", "status"), [("0", 2), ("00", 2), ("1", 0)])
+def test_polars_without_a_thread_is_refused_in_one_line(threads: str, status: int) -> None:
+    done = process("compute a.jsonl -o - -q", POLARS_MAX_THREADS=threads)
+    assert done.status == status
+    refused = (
+        "error: POLARS_MAX_THREADS is 0, and polars needs a thread; unset POLARS_MAX_THREADS; set it to 1 or more\n"
+    )
+    assert done.err == (refused if status else "")
+
+
+def test_a_terminal_of_no_columns_shows_what_one_of_unknown_size_shows() -> None:
+    assert ran("inspect a.jsonl", COLUMNS="0").out == ran("inspect a.jsonl", COLUMNS="80").out
 
 
 # --- names and streams ---------------------------------------------------------------------------------------------
