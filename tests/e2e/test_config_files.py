@@ -15,6 +15,7 @@ import pytest
 import grpo_cli
 from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.config import LISTS, with_config
+from grpo_cli.options.export_kinds import EXPORT_KINDS
 from grpo_cli.options.given import Given
 from grpo_cli.options.table import OUTPUT, Option
 from tests.support.command import Done, adv, facts_of, ran
@@ -309,8 +310,10 @@ def test_a_file_for_lists_of_compute_stops_no_other_command(line: str, options: 
     assert done.err == ""
 
 
-@pytest.mark.parametrize("kind", ["sft", "pairs", "weights", "prompts"])
+@pytest.mark.parametrize("kind", [kind for kind in EXPORT_KINDS if kind != "tokens"])
 def test_a_file_for_one_kind_of_export_stops_no_other_kind(kind: str) -> None:
+    row = {"prompt_id": 1, "prompt": "q"}
+    write("in.jsonl", [{**row, "completion": "a", "reward": 0}, {**row, "completion": "b", "reward": 1}])
     Path("mine.toml").write_text(
         'beta = 0.5\nweight = "exp"\npairs = "all"\nmin-margin = 0.1\npick = "best"\npool = true\n'
     )
