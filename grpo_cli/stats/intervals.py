@@ -177,8 +177,8 @@ def p_value(now: Rewards, before: Rewards) -> float:
     change = now.rates - before.rates
     if (now.n == 1).all() and (before.n == 1).all() and of_two_values(now, before):
         return mcnemar((change > 0).sum(), (change < 0).sum())
-    variance = noise(now, before).sum()
-    total = abs(change.sum())
+    variance = float(noise(now, before).sum())
+    total = abs(float(change.sum()))
     if variance <= EQUAL**2 or total <= EQUAL:
         return 1.0
     if len(change) >= MANY:

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+import grpo_cli
 from grpo_cli.cli import output
+from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import presets
 from grpo_cli.options.commands import COMMANDS
 from grpo_cli.schemas.table import schemas as known_schemas
@@ -51,7 +53,7 @@ MORE = [
     "inspect steps.jsonl -g prompt_id,step --where 'mean < 0.5' --sort length --top 0 --by prompt_id",
     "inspect two_rewards.jsonl -r accuracy -r format --length-column sample --combine normalize",
     "inspect tokens.jsonl", "inspect tokens.jsonl --token-logprobs s --old-token-logprobs o --token-entropy e --by n",
-    "inspect now.jsonl --against before.jsonl", "inspect now.jsonl --against before.jsonl --cluster prompt_id",
+    "inspect now.jsonl --against before.jsonl", "inspect later.jsonl --against before.jsonl", "inspect now.jsonl --against before.jsonl --cluster prompt_id",
     "inspect now.jsonl --against base=before.jsonl --against before.jsonl --pass-at 1 --config options.toml",
     "inspect graded.jsonl --rescored others.jsonl --rollout sample --config options.toml",
     "inspect steps.jsonl -g prompt_id,step --rescored steps.jsonl --rollout sample --config options.toml",
@@ -159,6 +161,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Of ten prompts each that were never solved, always solved and between, some change; and graded rewards.
     write(place / "before.jsonl", [{"prompt_id": k // 8, "reward": float(k // 8 % 3 > k % 2)} for k in range(240)])
     write(place / "now.jsonl", [{"prompt_id": k // 8, "reward": float(k // 8 % 2)} for k in range(8, 248)])
+    write(
+        place / "later.jsonl",
+        [{"prompt_id": k // 8, "reward": float(k // 8 % 3 > k % 2 or k % 4 == 0)} for k in range(240)],
+    )
     for name, prime in (("graded", 997), ("others", 991)):
         write(
             place / f"{name}.jsonl",
@@ -192,6 +198,22 @@ def test_no_number_of_numpy_leaves_an_array(folder: Path, monkeypatch: pytest.Mo
         printed(f"{line} --force" if "-o own" in line else line, folder)
     assert len(found) > len(lines) / 2
     assert {line: places for line, places in found.items() if places} == {}
+
+
+def test_no_number_of_numpy_is_in_what_python_returns(folder: Path) -> None:
+    chats, now, before = (str(folder / f"{name}.jsonl") for name in ("chats", "now", "before"))
+    draws = "1,4"
+    look = grpo_cli.inspect(now, against={"before": before}, pass_at=draws)
+    two = grpo_cli.inspect(now, rescored_column="reward", reward="prompt_id").facts
+    results = {
+        "inspect": look.facts, "against": look.runs, "verdicts": look.verdicts, "rescored": two,
+        "select": grpo_cli.select(now, limit=2, control=True).facts,
+        "export": grpo_cli.export(chats, to="pairs", map="pass=1,fail=0").facts,
+        "audit": grpo_cli.audit(str(folder / "scored.jsonl")),
+        "compare": grpo_cli.compare(now, {"grpo": Plan(), "rloo": Plan.of({"estimator.name": "rloo"})}).facts,
+        "plan": grpo_cli.compute(now).plan,
+    }  # fmt: skip
+    assert [*of_numpy(results)] == []
 
 
 def test_what_commands_print_is_valid(documents: dict[str, Any]) -> None:
