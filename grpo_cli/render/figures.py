@@ -382,7 +382,7 @@ def _other_sizes(inspection: Inspection) -> Figure:
     for at in sizes:
         line = {"value": at.size, "share": at.alive, "kind": words[at.found]}
         if at.low is not None:
-            line |= {"low": at.low, "high": at.high}
+            line |= {"low": at.low, "high": 1.0 if at.high is None else at.high}
             interval = " A bar is the 95% interval."
         lines.append(line)
     ends = sizes[:: max(len(sizes) - 1, 1)]
@@ -393,8 +393,6 @@ def _other_sizes(inspection: Inspection) -> Figure:
 
 def _alive(at: AtSize) -> str:
     share = percent(at.alive)
-    if at.low is not None and at.high is not None:
-        return f"{percent(at.low)} to {percent(at.high)}"
     is_bound = at.found == "bound" and 0 < at.alive < 1 and share[0].isdigit()
     return f">={share}" if is_bound else share
 

@@ -367,18 +367,19 @@ def _other_sizes(facts: Inspected) -> Sections:
     sizes = facts.at_size
     if all(at.alive == 1 for at in sizes) or not facts.summary.plan.gives_equal_rewards_0:
         return
-    columns = [("group size", ["with a gradient"])]
-    notes = set()
+    columns = [("group size", ["with a gradient", "95% interval", "to"])]
     for at in sizes:
         share = percent(at.alive)
-        if at.low is not None and at.high is not None:
-            share = f"{percent(at.low)} to {percent(at.high)}"
-            notes.add("an interval is that of the solve rates that fit these groups (95%)")
-        elif at.found == "bound" and share[0] not in "<>" and share != "100%":
+        if at.found == "bound" and share[0] not in "<>" and share != "100%":
             share = f">={share}"
-            notes.add(">= lower bound")
-        columns.append((f"{at.size:,}", [share]))
-    yield "other sizes", [*aligned(columns, ("group size",)), *sorted(notes)]
+        ends = ["-" if end is None else percent(end) for end in (at.low, at.high)]
+        columns.append((f"{at.size:,}", [share, *ends]))
+    notes = []
+    if any(at.found == "model" for at in sizes):
+        notes.append("larger groups: from the solve rates that fit these groups")
+    if any(at.found == "bound" for at in sizes):
+        notes.append(">= lower bound")
+    yield "other sizes", [*aligned(columns, ("group size",)), *notes]
 
 
 def _spread(facts: Inspected) -> Sections:

@@ -13,7 +13,7 @@ easy or too hard. How often they would be equal at another group size is estimat
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -26,6 +26,7 @@ from grpo_cli.engine.group_stats import AnyCodes
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.read.group_keys import encode
 from grpo_cli.stats.facts import BinCounts, Histogram, Number, ValueCounts, extremes, plain, reward_range
+from grpo_cli.stats.intervals import OF_RATE, Estimate, estimate
 
 OTHER_SIZES = (2, 4, 8, 16, 32, 64)
 BINS = 10  # tenths, where groups have other possible rates than each other
@@ -80,15 +81,15 @@ Found = Literal["sample", "model", "bound"]
 
 @dataclass(frozen=True)
 class AtSize:
-    """The share of groups that would vary at another size; a model has a 95 % interval."""
+    """The share of groups that would vary at another size, with a 95 % interval for prompts like these."""
 
     size: int  # rows of a group
     alive: float  # the share of groups whose rewards would differ, among those with at least two rewards now
     # "sample": draws from the rows of each group; "model": from fitted solve rates; "bound": a lower bound, which takes
     # groups of equal rewards with fewer rows as they are
     found: Found
-    low: Number  # the lower end of the 95 % interval of alive; None unless it is from a model
-    high: Number  # the upper end of the 95 % interval of alive; None unless it is from a model
+    low: Number  # the lower end of the 95 % interval of alive; None for a single group
+    high: Number  # the upper end of the 95 % interval of alive; None for a single group, and of a bound
 
 
 def pass_at(n: Sequence[int], solved: Sequence[int], k: int) -> list[float | None]:
@@ -240,50 +241,17 @@ def effective_rows(advantages: pl.Series) -> float | None:
 
 @dataclass(frozen=True)
 class Ties:
-    """How often a value occurs c times in a comparable group of n rows: lines of `n`, `c` and `times`.
-
-    `solved` has the lines of the better reward if only two values occur.
-    """
+    """The comparable groups, and how often their rewards would be equal at other sizes: lines of like groups."""
 
     n: Vector  # scored rows of a group
-    c: Vector  # how many of them have the same reward, from 1 to n
-    times: Vector  # how often this occurs, over all groups and the values of each
-    # `n`, `c` and `times` of the better reward, c from 0 to n; None unless exactly two values occur
+    times: Vector  # how many groups are like this
+    equal: Mapping[int, Vector]  # for each size: the chance that so many rows of such a group have equal rewards
+    # lines of `n`, `c` and `times`, where c rows have the better reward; None unless exactly two values occur
     solved: pl.DataFrame | None
 
 
-def repeated_rewards(groups: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """How many `times` a reward occurs `c` times in a varying group of `n` rows; `rows` has `group` and `.reward`."""
-    varying = comparable(groups).filter(~pl.col("constant"))
-    known = rows.filter(pl.col(".reward").is_finite())
-    codes = known["group"].to_numpy()
-    rewards = known[".reward"]
-    sizes = np.zeros(len(groups), np.int64)  # 0 if a group is constant
-    sizes[varying["code"].to_numpy()] = varying["scored"].to_numpy()
-    found = few(rewards)
-    if found and found[0]:  # a pass for each value takes half the time of numbering pairs
-        counts = (np.bincount(codes[(rewards == value).to_numpy()], minlength=len(sizes)) for value in found[0])
-        return _summed(pl.concat(_summed(_times(sizes, of_value)) for of_value in counts))
-    pairs = encode([known["group"], rewards])
-    groups_of_pairs = codes.take(pairs.first.to_numpy())
-    times = np.bincount(pairs.codes.to_numpy())
-    return _summed(_times(sizes.take(groups_of_pairs), times))
-
-
-def _times(sizes: Index, counts: Index) -> pl.DataFrame:
-    """A line for each value that occurs in a group."""
-    pairs = pl.DataFrame({"n": sizes, "c": counts}, schema={"n": pl.Int64, "c": pl.Int64})
-    occurring = pairs.filter(pl.col("n") > 0, pl.col("c") > 0)
-    return occurring.with_columns(times=pl.lit(1, pl.Int64))
-
-
-def _summed(pairs: pl.DataFrame) -> pl.DataFrame:
-    return pairs.group_by("n", "c").agg(pl.col("times").sum()).sort("n", "c")
-
-
-def count_ties(groups: pl.DataFrame, rows: pl.DataFrame) -> Ties:
+def count_ties(groups: pl.DataFrame, rows: pl.DataFrame, sizes: Sequence[int] = OTHER_SIZES) -> Ties:
     """Count equal rewards; `rows` has `group` and `.reward`."""
-    solved = None
     compared = comparable(groups)
     found = few(rows[".reward"])
     if found is not None and (*found[0],) == extremes(compared):
@@ -293,12 +261,45 @@ def count_ties(groups: pl.DataFrame, rows: pl.DataFrame) -> Ties:
         best = (rates * compared["scored"]).round()
         counts = pl.DataFrame({"n": compared["scored"], "c": best}).cast(pl.Int64)
         solved = counts.group_by("n", "c").agg(times=pl.len().cast(pl.Int64)).sort("n", "c")
-        unsolved = solved.with_columns(c=pl.col("n") - pl.col("c"))
-        pairs = pl.concat([solved, unsolved]).filter(pl.col("c") > 0)
-    else:
-        n = compared.filter("constant")["scored"].to_numpy()
-        pairs = pl.concat([_times(n, n), repeated_rewards(groups, rows)])
-    return Ties(*_columns(_summed(pairs)), solved)
+        n, c, times = _columns(solved)
+        return Ties(n, times, {size: _equal(n, c, size) + _equal(n, n - c, size) for size in sizes}, solved)
+    constant = compared.filter("constant")["scored"].value_counts().sort("scored")
+    varying = compared.filter(~pl.col("constant"))
+    of_varying = varying["code"].to_numpy()
+    n = pl.concat([constant["scored"], varying["scored"]]).cast(pl.Float64).to_numpy()
+    times = np.concatenate([constant["count"].to_numpy(), np.ones(len(varying))])
+    repeated = _equal_in_varying(groups, rows, sizes)
+    ones = np.ones(len(constant))
+    equal = {size: np.concatenate([ones, of_groups[of_varying]]) for size, of_groups in repeated.items()}
+    return Ties(n, times, equal, None)
+
+
+def _equal_in_varying(groups: pl.DataFrame, rows: pl.DataFrame, sizes: Sequence[int]) -> dict[int, Vector]:
+    """For each size and group, the chance that so many of its rows have equal rewards; 0 for a group without so many."""
+    known = rows.filter(pl.col(".reward").is_finite())
+    codes = known["group"].to_numpy()
+    rewards = known[".reward"]
+    scored = groups["scored"].cast(pl.Float64).to_numpy()
+    equal = {size: np.zeros(len(groups)) for size in sizes}
+
+    def add(of_groups: Index, times: Index) -> None:
+        """Add the chances of a reward that occurs so many times in these groups."""
+        for size in sizes:
+            often = times >= size
+            of_size = of_groups[often]
+            chances = _equal(scored[of_size], times[often].astype(np.float64), size)
+            equal[size] += np.bincount(of_size, chances, len(groups))
+
+    found = few(rewards)
+    if found and found[0]:  # a pass for each value takes half the time of numbering pairs
+        for value in found[0]:
+            times = np.bincount(codes[(rewards == value).to_numpy()], minlength=len(groups))
+            repeated = np.flatnonzero(times > 1)
+            add(repeated, times[repeated])
+        return equal
+    pairs = encode([known["group"], rewards])
+    add(codes.take(pairs.first.to_numpy()), np.bincount(pairs.codes.to_numpy()))
+    return equal
 
 
 def _columns(lines: pl.DataFrame) -> tuple[Vector, Vector, Vector]:
@@ -306,37 +307,39 @@ def _columns(lines: pl.DataFrame) -> tuple[Vector, Vector, Vector]:
     return n, c, times
 
 
-def other_sizes(ties: Ties, sizes: Sequence[int] = OTHER_SIZES) -> list[AtSize]:
-    """The share of groups that would have unequal rewards at other sizes, how it was found, and its 95 % interval."""
+def other_sizes(ties: Ties) -> list[AtSize]:
+    """The share of groups that would have unequal rewards at other sizes, how it was found, and its 95 % interval.
+
+    A larger group varies at least as often, so that the ends of an interval do not fall from one size to the next.
+    """
     if not len(ties.n):
         return []
-    lines = []
-    every_size = np.repeat(ties.n, ties.times.astype(int))
-    usual = np.median(every_size)
+    lines = list[AtSize]()
+    usual = np.median(np.repeat(ties.n, ties.times.astype(int)))
     fitted = _fitted(ties.solved) if ties.solved is not None else None
-    for size in sizes:
-        low = high = None
-        found: Found
-        if (ties.n >= size).all():
-            found = "sample"
-            alive = _alive(ties, size)
-        elif fitted is not None and size <= FARTHEST * usual:
-            found = "model"
-            alive, low, high = fitted.alive(size)
-        elif size <= usual:
+    for size in ties.equal:
+        found: Found = "sample"
+        seen = _seen(ties, size)
+        if not (ties.n >= size).all():
             found = "bound"
-            alive = _alive(ties, size)
-        else:
-            break
-        lines.append(AtSize(size, alive, found, low, high))
+            seen = Estimate(seen.mean, seen.low, None)
+            if fitted is not None and size <= FARTHEST * usual:
+                found = "model"
+                seen = fitted.alive(size)
+            elif size > usual:
+                break
+        low, high = seen.low, seen.high
+        if lines and low is not None and lines[-1].low is not None:
+            low = max(low, lines[-1].low)
+        if lines and high is not None and lines[-1].high is not None:
+            high = max(high, lines[-1].high)
+        lines.append(AtSize(size, seen.mean, found, low, high))
     return lines
 
 
-def _alive(ties: Ties, size: int) -> float:
-    """The share of groups that vary, if those that are smaller than this and constant stay so."""
-    groups = (ties.times * ties.c / ties.n).sum()  # the shares of the values of a group add up to 1
-    constant = (ties.times * _equal(ties.n, ties.c, size)).sum()
-    return float(1.0 - constant / groups)
+def _seen(ties: Ties, size: int) -> Estimate:
+    """The share of groups that vary, if those that are smaller than this and constant stay so; the mean over groups."""
+    return estimate(np.repeat(1.0 - ties.equal[size], ties.times.astype(int)), OF_RATE)
 
 
 def _equal(n: Vector, c: Vector, size: int) -> Vector:
@@ -358,8 +361,12 @@ class _Fitted(NamedTuple):
     times: Any  # a column for the groups, and one for each redraw
     weights: Any  # of RATES, likewise
 
-    def alive(self, size: int) -> tuple[float, float, float]:
-        """The share of groups that vary, and its interval."""
+    def alive(self, size: int) -> Estimate:
+        """The share of groups that vary, and its interval.
+
+        Where hardly any groups vary, or nearly all do, redraws of these groups say so as well. The interval is therefore that of a
+        share after two imagined groups that vary and two that do not, and at least as wide as if the groups had this size.
+        """
         never = self.c == 0
         always = self.c == self.n
         solved = _equal(self.n, self.c, size)
@@ -371,9 +378,12 @@ class _Fitted(NamedTuple):
                 chance[at] = stays / (rates ** self.n[at] @ self.weights)
         equal = (self.times * chance).sum(axis=0)
         alive = 1 - equal / self.times.sum(axis=0)
-        margin = 2 * float(alive[1:].std()) + BIAS
-        estimate = float(alive[0])
-        return estimate, max(estimate - margin, 0.0), min(estimate + margin, 1.0)
+        groups = float(self.times[:, 0].sum())
+        share = float(alive[0])
+        centre = (share * groups + 2) / (groups + 4)
+        error = math.sqrt(centre * (1 - centre) / (groups + 4))
+        margin = 2 * max(float(alive[1:].std()), error) + BIAS
+        return Estimate(share, max(centre - margin, 0.0), min(centre + margin, 1.0))
 
 
 def _fitted(solved: pl.DataFrame) -> _Fitted | None:

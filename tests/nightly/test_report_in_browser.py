@@ -145,9 +145,9 @@ def test_intervals_are_drawn_where_they_are_known(browser: Any, tmp_path: Path) 
     with opened_quietly(browser, inspected(write(tmp_path / "a.jsonl", rows), by="env"), tmp_path / "a.html") as page:
         page.click("#details > summary")
         page.wait_for_selector("#figure-other_sizes svg")
-        for name, wanted in (("mean_reward", 2), ("other_sizes", 1)):
+        for name, wanted in (("mean_reward", 2), ("other_sizes", 3)):
             assert page.locator(f"#figure-{name} .mark-rule.role-mark line").count() == wanted
-        interval = page.locator("#figure-other_sizes .mark-rule.role-mark line")
+        interval = page.locator("#figure-other_sizes .mark-rule.role-mark line").last
         interval.evaluate("(line) => line.scrollIntoView({block: 'center'})")
         box = interval.bounding_box()
         page.mouse.move(box["x"], box["y"] + 2)

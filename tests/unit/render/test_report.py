@@ -308,11 +308,13 @@ def test_other_sizes_have_the_intervals_and_the_bounds_that_the_terminal_prints(
     figure = drawn_of(logged("a.jsonl", "0000 0001 0011 0111 1111 " * 12))["other_sizes"]
     *others, last = figure.lines
     assert last["value"] == 8
-    between = f"{percent(last['low'])} to {percent(last['high'])}"
-    assert figure.caption.endswith(f" at 2, {between} at 8. A bar is the 95% interval.")
-    assert ["low" in line for line in others] == [False, False]
+    ends = f"{percent(others[0]['share'])} at 2, {percent(last['share'])} at 8"
+    assert figure.caption.endswith(f": {ends}. A bar is the 95% interval.")
+    assert all(line["low"] < line["share"] < line["high"] for line in figure.lines)
     thirds = logged("b.jsonl", "0123 " * 15 + "000 " * 5)
-    assert drawn_of(thirds)["other_sizes"].caption.endswith(": 75% at 2, >=75% at 4.")
+    bound = drawn_of(thirds)["other_sizes"]
+    assert bound.caption.endswith(": 75% at 2, >=75% at 4. A bar is the 95% interval.")
+    assert bound.lines[-1]["high"] == 1.0
 
 
 def categories() -> Inspection:

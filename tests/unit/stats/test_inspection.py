@@ -27,6 +27,7 @@ from grpo_cli.runs.inspect import CHEAP, scored, with_duplicates
 from grpo_cli.stats.difficulty import OTHER_SIZES, AtSize, count_ties, effective_rows, other_sizes
 from grpo_cli.stats.document import document
 from grpo_cli.stats.inspection import Inspection, View, with_facts
+from grpo_cli.stats.intervals import OF_RATE, estimate
 from grpo_cli.stats.trends import TrendLine
 from grpo_cli.stats.verdicts import verdicts
 from tests.support.command import facts_of, ran
@@ -134,7 +135,7 @@ def test_the_spreads_within_and_between_add_up_to_that_of_all_rows(groups: list[
 
 def sizes_of(groups: list[list[float]] | str, *sizes: int) -> dict[int, AtSize]:
     made = looked(groups)
-    found = other_sizes(count_ties(made.groups, made.rows), sizes or OTHER_SIZES)
+    found = other_sizes(count_ties(made.groups, made.rows, sizes or OTHER_SIZES))
     return {at.size: at for at in found}
 
 
@@ -166,7 +167,45 @@ def test_other_sizes_say_what_these_groups_can_show(groups: str, sizes: dict[int
 
 def test_a_bound_counts_smaller_groups_as_they_are() -> None:
     at = sizes_of("0 0, " + "0 0.5 1 0.5, " * 3)
-    assert document(at[4]) == {"size": 4, "alive": pytest.approx(3 / 4), "found": "bound", "low": None, "high": None}
+    assert at[4].alive == pytest.approx(3 / 4)
+    assert at[4].found == "bound"
+    assert at[4].high is None
+
+
+@given(groups=MANY, size=st.integers(2, 6))
+def test_the_interval_at_a_size_is_that_of_the_shares_of_the_groups(groups: list[list[float]], size: int) -> None:
+    groups = [rewards for rewards in groups if len(rewards) >= size]
+    if groups:
+        drawn = [[len({*some}) > 1 for some in itertools.combinations(rewards, size)] for rewards in groups]
+        of_groups = estimate(np.array([statistics.fmean(ways) for ways in drawn]), OF_RATE)
+        found = sizes_of(groups, size)[size]
+        assert found.low == (None if of_groups.low is None else pytest.approx(of_groups.low, abs=1e-12))
+        assert found.high == (None if of_groups.high is None else pytest.approx(of_groups.high, abs=1e-12))
+
+
+@given(groups=MANY)
+def test_neither_a_share_nor_an_end_of_its_interval_falls_from_one_size_to_the_next(groups: list[list[float]]) -> None:
+    for made in (groups, [[min(reward, 1.0) // 1 for reward in rewards] for rewards in groups * 10]):
+        lines = [*sizes_of(made).values()]
+        for before, after in itertools.pairwise(lines):
+            assert before.alive <= after.alive + 1e-12
+            if before.low is not None and after.low is not None:
+                assert before.low <= after.low
+            if before.high is not None and after.high is not None:
+                assert before.high <= after.high
+        for at in lines:
+            assert at.low is None or at.low <= at.alive + 1e-12
+            assert at.high is None or at.high >= at.alive - 1e-12
+
+
+def test_one_group_of_40_that_varies_has_an_interval_at_its_own_size_and_no_lower_one_at_a_larger() -> None:
+    at: Any = sizes_of("0 0 0 1 0 0 0 0, " + "0 0 0 0 0 0 0 0, " * 39)
+    assert at[8].alive == 1 / 40
+    assert at[8].low == at[16].low == 0.0
+    assert at[8].high == pytest.approx(0.1464, abs=1e-3)
+    assert 0.15 < at[16].high < 0.25
+    most: Any = sizes_of("0 0 0 1 0 0 0 0, " * 35 + "0 0 0 0 0 0 0 0, " * 5)
+    assert 0.7 < most[8].low <= most[16].low
 
 
 def test_effective_rows_are_those_of_kish() -> None:

@@ -6,7 +6,8 @@ What is shown, what it claims, and the test of the claim:
                       useful, alive, zero variance (share and split)    chance                         test_facts_are_unbiased
                       solve rate histogram                              level where difficulty is      test_inspection.py
                       other sizes, not larger than the groups           unbiased                       test_other_sizes_are_what_they_would_be
-                      other sizes, larger                               chance, of a Beta distribution test_other_sizes_are_what_they_would_be
+                      other sizes, larger                               within 3 points                test_other_sizes_are_what_they_would_be
+                      the intervals of all sizes                        95 %, of prompts like these    test_the_interval_at_any_size_holds_the_truth
                       other sizes, several rewards ("at least")         a lower bound                  test_a_bound_is_no_more_than_the_truth
                       spread within groups                              that of the rows               test_inspection.py
                       length: correlation inside groups                 0 where there is none          test_difficulty_makes_no_correlation_inside_groups
@@ -25,6 +26,7 @@ deviation of rewards is the usual one, whose square is unbiased.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,7 @@ import pytest
 import grpo_cli
 from grpo_cli.stats import against as changes
 from grpo_cli.stats import intervals
+from grpo_cli.stats.difficulty import Ties, count_ties, other_sizes
 from grpo_cli.stats.document import document
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.runs import compared
@@ -126,6 +129,56 @@ def test_other_sizes_are_what_they_would_be(p: Floats) -> None:
             assert np.abs(alive - truth).mean() < 0.03
             inside = [line["low"] <= truth <= line["high"] for line in lines]
             assert sum(inside) >= 14
+
+
+TIMES = 400 if is_nightly() else 40
+LEAST = 0.93 - 3 * (0.05 * 0.95 / TIMES) ** 0.5  # of the intervals
+Law = Callable[[np.random.Generator, int], Floats]
+# How the solve rates of prompts are distributed.
+LAWS: dict[str, Law] = {
+    "one rate": lambda _, size: np.full(size, 0.3),
+    "hard": lambda _, size: np.full(size, 0.02),
+    "very hard": lambda _, size: np.full(size, 0.004),
+    "never": lambda _, size: np.zeros(size),
+    "broad": lambda random, size: random.beta(1, 1, size),
+    "extreme": lambda random, size: random.beta(0.3, 0.3, size),
+    "skewed": lambda random, size: random.beta(0.2, 2, size),
+    "half impossible": lambda random, size: np.where(random.random(size) < 0.5, 0.0, random.beta(2, 2, size)),
+    "nearly all impossible": lambda random, size: np.where(random.random(size) < 0.95, 0.0, random.beta(2, 2, size)),
+    "a third always solved": lambda random, size: np.where(random.random(size) < 0.3, 1.0, random.beta(1, 3, size)),
+    "two kinds": lambda random, size: random.choice(np.array([0.03, 0.6]), size),
+}
+SHAPES = [(8, 30), (4, 100), (2, 60), (16, 60), (8, 400)]  # rows of a group, and groups
+
+
+@pytest.mark.parametrize(("rows", "groups"), SHAPES if is_nightly() else SHAPES[:2])
+@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
+def test_the_interval_at_any_size_holds_the_truth(law: Law, rows: int, groups: int) -> None:
+    """Prompts and their rollouts are drawn again and again; the truth is that of all prompts of the law, of 200,000."""
+    random = np.random.default_rng(rows * groups)
+    every = law(random, 200_000)
+    held = dict[int, list[bool]]()
+    for _ in range(TIMES):
+        solved = random.binomial(rows, law(random, groups))
+        for at in other_sizes(_ties(rows, solved)):
+            truth = float((1 - every**at.size - (1 - every) ** at.size).mean())
+            assert at.low is not None
+            assert at.high is not None
+            held.setdefault(at.size, []).append(at.low - 1e-9 <= truth <= at.high + 1e-9)
+    for size, holds in held.items():
+        assert np.mean(holds) >= LEAST, size
+    if every.any():  # if all rewards are equal, nothing is said of larger groups
+        assert max(held) == 2 * rows
+
+
+def _ties(rows: int, solved: Any) -> Ties:
+    """Groups of so many rows, of which so many are solved."""
+    means = solved / rows
+    facts = {"code": np.arange(len(solved)), "scored": rows, "mean": means, "constant": (means == 0) | (means == 1)}
+    of_groups = pl.DataFrame(facts).with_columns(min=(means == 1) * 1.0, max=(means > 0) * 1.0)
+    rewards = (np.arange(rows) < solved[:, None]).astype(float).ravel()
+    group = np.repeat(np.arange(len(solved), dtype=np.uint32), rows)
+    return count_ties(of_groups, pl.DataFrame({"group": group, ".reward": rewards}))
 
 
 def test_a_bound_is_no_more_than_the_truth() -> None:
