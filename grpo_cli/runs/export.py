@@ -25,7 +25,7 @@ from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding, FileTable, refuse_changed
 from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, draws_of, made, output_of, refuse_idle_seed
 from grpo_cli.runs.export_kinds import STEPS, Kind
-from grpo_cli.runs.export_targets import reads_of, refuse_unread, to_know, written_form
+from grpo_cli.runs.export_targets import reads_of, refuse_moved, refuse_unread, to_know, written_form
 from grpo_cli.runs.gate import Gate
 from grpo_cli.runs.inspect import other_runs, scored
 from grpo_cli.runs.progress import Watching
@@ -251,6 +251,7 @@ def _recorded(
     rollouts = steps.rollouts(inspection, columns, np.logical_or.reduce([*groups.values()]))
     records = steps.records(rollouts, inspection, columns, wanted)
     columns = steps.settled(columns, rollouts.looked, records)
+    refuse_moved(reads_of(wanted), records)
     names = steps.names(columns)
     refuse_written(names, records.columns.columns, wanted.keep)
     codes = inspection.narrow.table["group"].to_numpy()[next(iter(records.rows.values()))]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from grpo_cli.choosing.exports import Looked, Wanted
+import polars as pl
+
+from grpo_cli.choosing.exports import Looked, Records, Wanted
 from grpo_cli.engine.moments import Index
-from grpo_cli.errors import Cure, UsageError, Way
+from grpo_cli.errors import Cure, DataError, UsageError, Way
 from grpo_cli.files.compression import suffix_of
 from grpo_cli.formats import registry
 from grpo_cli.runs.export_texts import RecordColumns
@@ -17,6 +19,7 @@ from grpo_cli.write.outputs import Target as Output
 from grpo_cli.write.token_lists import TokenColumns
 
 LINES = ".jsonl"
+NEARLY_0 = 1e-9  # of the size of an advantage: rounding of sums in double precision, with room
 
 
 def reads_of(wanted: Wanted) -> Reads | None:
@@ -67,6 +70,25 @@ def _refuse_suffix(row: Target, kind: str, reads: Reads, output: str | None) -> 
         name = output if output != STDOUT else "train"
         stem = name.removesuffix(suffix_of(name)).rpartition(".")[0] or name
         raise UsageError(f"--target {row.name} reads {which} files", f"-o {stem}{suffixes[0]}")
+
+
+def refuse_moved(reads: Reads | None, records: Records) -> None:
+    """Refuse groups from which a trainer that takes stored advantages as rewards would make others."""
+    if reads is None or not reads.stored or records.members is None or not len(records.members):
+        return
+    sizes = records.members.list.len()
+    if sizes.n_unique() > 1:
+        least, most = int(sizes.to_numpy().min()), int(sizes.to_numpy().max())
+        wrong = f"groups have {least} to {most} rows, and this trainer takes groups of one size"
+        raise DataError(wrong, [Way("select --per-group", fill="N --pick random", why="before makes them one size")])
+    sums = records.columns["advantages"].list.sum().abs()
+    largest = records.columns["advantages"].list.eval(pl.element().abs()).list.max()
+    moved = int((sums > NEARLY_0 * (1 + largest) * sizes).sum())
+    if moved:
+        wrong = f"the advantages of {moved:,} groups do not add up to 0, and this trainer subtracts their mean"
+        raise DataError(
+            wrong, "use a method with a baseline of the group, without --clip or --whiten after the division"
+        )
 
 
 def to_know(wanted: Wanted, looked: Looked | None, rows: Index, written: str, output: Output) -> Iterator[str]:

@@ -46,6 +46,8 @@ class Reads:
     turns: Literal["", "one"] = ""  # one: each side of a pair is one message, not a list
     ignores: tuple[str, ...] = ()  # columns that change nothing
     folder: bool = False  # train.jsonl and valid.jsonl in one folder
+    # groups must have one size and advantages that add up to 0: it takes stored advantages as rewards and subtracts their mean
+    stored: bool = False
     pooled: bool = False  # each prompt once, whatever the groups
     know: Mapping[str, str] = field(default_factory=dict)  # what a person must know or set, by `When`
     entry: str = ""  # what the trainer's own table of data sets needs; {file} is the output

@@ -21,7 +21,7 @@ from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.export_kinds import EXPORT_KINDS
 from grpo_cli.options.table import EVERY
 from grpo_cli.schemas.table import REFUSED, schemas
-from grpo_cli.targets.table import targets
+from grpo_cli.targets.table import Reads, targets
 from tests.support.command import adv, ran
 from tests.support.documents import BLOCK, PAGES, TABLES, commands_of, regenerated, run, shell
 from tests.support.goldens import cases
@@ -227,7 +227,14 @@ def test_options_that_are_named_exist(name: str) -> None:
     known |= {row.other for row in EVERY.values()}
     known.add("--solved-above")  # of the command in examples/plugin
     known |= {"--help", "--help-all", "--version", "--install-completion", "--show-completion"}
+    if name == "docs/targets.md":  # what a person gives to the trainer
+        known |= {option for row in targets().values() for reads in row.kinds.values() for option in _options(reads)}
     assert not {*re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", TEXTS[name])} - known
+
+
+def _options(reads: Reads) -> list[str]:
+    said = " ".join([reads.by, reads.trains_on, *reads.know.values()])
+    return re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", said)
 
 
 @pytest.mark.parametrize("name", GUIDES)

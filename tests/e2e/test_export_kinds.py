@@ -133,6 +133,28 @@ def test_prompts_for_a_trainer_are_there_once_each_with_what_is_kept() -> None:
     assert [(row["prompt"][0]["content"], row["answer"], row["n"]) for row in found] == [("p", 4, 4), ("q", 5, 2)]
 
 
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("-m dr-grpo", ""),
+        ("-m dr-grpo --clip=-0.4:", "the advantages of 1 groups do not add up to 0"),
+        ("-m reinforce", "the advantages of 3 groups do not add up to 0"),
+    ],
+)
+def test_stored_advantages_are_those_that_trl_would_train_with(words: str, error: str) -> None:
+    done = adv(f"export in.jsonl {GROUPED} --to groups --target trl {words} -o out.jsonl")
+    assert done.status == bool(error)
+    assert error in done.err
+
+
+def test_groups_of_several_sizes_cannot_be_trained_on_by_trl() -> None:
+    Path("in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*ROWS, {**ROWS[0], "completion": "8"}]))
+    done = adv(f"export in.jsonl {GROUPED} --to groups --target trl -o out.jsonl")
+    assert done.status == 1
+    assert "groups have 2 to 3 rows, and this trainer takes groups of one size" in done.err
+    assert "select --per-group N --pick random" in done.err
+
+
 @pytest.mark.parametrize("quiet", ["", " -q"])
 def test_an_export_of_nothing_is_an_error_with_the_reasons_and_no_file(quiet: str) -> None:
     done = adv(f"export in.jsonl {GROUPED} --to pairs --min-margin 2 -o out.jsonl{quiet}")

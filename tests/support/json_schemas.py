@@ -153,6 +153,7 @@ class Reads(TypedDict):
     turns: NotRequired[Literal["one"]]  # each side of a pair is one message, not a list
     ignores: NotRequired[list[str]]  # columns that change nothing
     folder: NotRequired[bool]  # train and valid in one folder
+    stored: NotRequired[bool]  # groups must have one size and advantages that add up to 0
     pooled: NotRequired[bool]  # each prompt once, whatever the groups
     know: NotRequired[dict[str, str]]  # what a person must know or set, by when it matters
     entry: NotRequired[str]  # what the trainer's own table of data sets needs

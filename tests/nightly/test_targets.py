@@ -1,0 +1,269 @@
+"""What trainers read of our exports: their own released loaders, and the texts that they then train on, decoded.
+
+An environment for one trainer at a time is made below the folder that GRPO_ADV_TRAINERS names (default: in the folder of
+temporary files), and used again. No model is downloaded: tokenizers are made here, chat templates come with the packages.
+A target that this file does not run says `read` in `targets.toml`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_cli.targets.table import targets
+from tests.support.command import adv, here
+
+__all__ = ["here"]
+
+SCRIPTS = Path(__file__).with_name("trainers")
+EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "offline"
+FOLDER = Path(os.environ.get("GRPO_ADV_TRAINERS", Path(tempfile.gettempdir()) / "grpo-adv-trainers"))
+TORCH = "torch==2.13.0"
+PACKAGES = {
+    "trl": [TORCH, "trl==1.16.0", "datasets", "jinja2"],
+    "prime-rl": [TORCH, "trl==1.16.0", "renderers==0.1.12", "httpx", "openai"],
+    "verl": [TORCH, "trl==1.16.0", "omegaconf", "ray", "tensordict", "codetiming", "dill", "hydra-core", "pandas"],
+    "tinker": [TORCH, "tinker-cookbook==0.6.1"],
+    "ms-swift": [TORCH, "ms-swift==4.6.0"],
+}
+# Its own requirements need a GPU: the package alone is on the path.
+ALONE = {"verl": "verl==0.9.1"}
+
+
+def environment(name: str) -> Path:
+    """The Python of an environment in which a trainer is installed."""
+    home = FOLDER / name
+    if not (home / "ready").exists():
+        subprocess.run([sys.executable, "-m", "venv", home], check=True)
+        pip = [str(home / "bin" / "pip"), "install", "-q", "--no-compile"]
+        subprocess.run([*pip, *PACKAGES[name]], check=True, timeout=1200)
+        if name in ALONE:
+            subprocess.run([*pip, "--no-deps", ALONE[name]], check=True, timeout=600)
+        (home / "ready").touch()
+    return home / "bin" / "python"
+
+
+def decoded(trainer: str, script: str, kind: str, file: Path) -> list[dict[str, Any]]:
+    """What a trainer makes of a file."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (SCRIPTS, EXAMPLES))), "CUDA_VISIBLE_DEVICES": ""}
+    words = [str(environment(trainer)), str(SCRIPTS / script), kind, str(file.resolve())]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=600, check=False)
+    found = re.search(r"^DECODED (.*)$", done.stdout, re.MULTILINE)
+    assert found, done.stderr[-3000:]
+    records: list[dict[str, Any]] = json.loads(found[1])
+    return records
+
+
+# --- rollouts whose every part has a mark ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """A prompt and a response, a turn each, as (role, text); `think` and `call` belong to the turn of the model that follows."""
+
+    prompt: tuple[tuple[str, str], ...]
+    response: tuple[tuple[str, str], ...]
+    tools: bool = False
+
+    def marks(self, *roles: str, prompt: bool = True, response: bool = True) -> list[str]:
+        """The marks of these roles in their order."""
+        turns = [*(self.prompt if prompt else ()), *(self.response if response else ())]
+        return [text for role, text in turns if role in roles]
+
+
+MODEL = ("assistant", "think", "call")
+CASES = {
+    "one turn": Case((("user", "ask"),), (("assistant", "say"),)),
+    "system prompt": Case((("system", "sys"), ("user", "ask")), (("assistant", "say"),)),
+    "few-shot": Case((("user", "u1"), ("assistant", "shot"), ("user", "u2")), (("assistant", "say"),)),
+    "many turns": Case((("user", "u1"),), (("assistant", "a1"), ("user", "u2"), ("assistant", "a2"))),
+    "tools": Case((("user", "ask"),), (("call", "in"), ("tool", "out"), ("assistant", "say")), tools=True),
+    "reasoning": Case((("user", "ask"),), (("think", "why"), ("assistant", "say"))),
+    "scripts and emoji": Case((("user", "שלום 你好"),), (("assistant", "é👩\u200d🔬ß"),)),
+}
+
+
+def mark(text: str) -> str:
+    return f"«{text}»"
+
+
+def marks(text: str) -> list[str]:
+    return re.findall(r"«([^»]*)»", text)
+
+
+def tools(at: int) -> list[dict[str, Any]]:
+    """The tool of one record: no other has its argument."""
+    arguments = {"type": "object", "properties": {f"only{at}": {"type": "string"}}}
+    return [{"type": "function", "function": {"name": f"add{at}", "description": "adds", "parameters": arguments}}]
+
+
+def as_chat(turns: tuple[tuple[str, str], ...], at: int) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    open_turn: dict[str, Any] = {}
+    for role, text in turns:
+        if role == "think":
+            open_turn = {"role": "assistant", "reasoning_content": mark(text)}
+        elif role == "call":
+            call = {"name": f"add{at}", "arguments": json.dumps({f"only{at}": mark(text)}, ensure_ascii=False)}
+            called = [{"id": "c1", "type": "function", "function": call}]
+            messages.append({**open_turn, "role": "assistant", "content": "", "tool_calls": called})
+            open_turn = {}
+        elif role == "tool":
+            messages.append({"role": "tool", "tool_call_id": "c1", "content": mark(text)})
+        else:
+            messages.append({**open_turn, "role": role, "content": mark(text)})
+            open_turn = {}
+    return messages
+
+
+def as_items(turns: tuple[tuple[str, str], ...], at: int) -> list[dict[str, Any]]:
+    """The same as items of OpenAI's Responses."""
+    items: list[dict[str, Any]] = []
+    for role, text in turns:
+        if role == "think":
+            items.append({"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": mark(text)}]})
+        elif role == "call":
+            arguments = json.dumps({f"only{at}": mark(text)}, ensure_ascii=False)
+            items.append({"type": "function_call", "call_id": "c1", "name": f"add{at}", "arguments": arguments})
+        elif role == "tool":
+            items.append({"type": "function_call_output", "call_id": "c1", "output": mark(text)})
+        else:
+            kind = "output_text" if role == "assistant" else "input_text"
+            items.append({"type": "message", "role": role, "content": [{"type": kind, "text": mark(text)}]})
+    return items
+
+
+def rollouts(form: str, names: tuple[str, ...]) -> None:
+    """A file with a group for each case: the case itself is solved, and a wrong answer is not."""
+    rows: list[dict[str, Any]] = []
+    for at, name in enumerate(names):
+        case = CASES[name]
+        for sample, reward in enumerate((1.0, 0.0)):
+            response = case.response if reward else (*case.response[:-1], ("assistant", "wrong"))
+            if form == "chat":
+                made = {
+                    "prompt": as_chat(case.prompt, at),
+                    "completion": as_chat(response, at),
+                    "task_id": at,
+                    "reward": reward,
+                }
+                rows.append({**made, "answer": f"answer {at}", **({"tools": tools(at)} if case.tools else {})})
+            else:
+                flat = [{"type": "function", **tool["function"]} for tool in tools(at)] if case.tools else []
+                asked = {"input": as_items(case.prompt, at), "tools": flat}
+                output = {"output": as_items(response, at)}
+                rows.append({"responses_create_params": asked, "response": output, "reward": reward, "answer": f"answer {at}",
+                             "_ng_task_index": at, "_ng_rollout_index": sample})  # fmt: skip
+    Path("in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def exported(target: str, kind: str, suffix: str, more: str = "") -> Path:
+    file = Path(f"out{suffix}")
+    done = adv(f"export in.jsonl --to {kind} --target {target} -o {file} {more}")
+    assert not done.status, done.err
+    return file
+
+
+# --- SFT ------------------------------------------------------------------------------------------------------------
+
+ALL_OF_IT = ("system", "user", "tool", *MODEL)
+# A trainer, its script, how it is asked, and of which roles it trains on the prompt and on the response.
+SFT: list[tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = [
+    ("trl", "trl_reads.py", "sft", (), ALL_OF_IT),
+    ("trl", "trl_reads.py", "assistant-only", (), MODEL),
+    ("verl", "verl_reads.py", "sft", MODEL, MODEL),
+    ("ms-swift", "swift_reads.py", "sft", MODEL, MODEL),
+    ("prime-rl", "prime_reads.py", "sft", MODEL, MODEL),
+    ("tinker", "tinker_reads.py", "sft", MODEL, MODEL),
+]
+# What a trainer cannot show or train on, by its own code: `targets.toml` says so of each.
+CANNOT = {
+    "tinker": {"reasoning", "tools"},  # its renderer of plain roles writes contents alone
+    "ms-swift": {"reasoning"},
+}
+
+
+@pytest.mark.parametrize("form", ["chat", "responses"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize(("target", "script", "asked", "of_prompt", "of_response"), SFT)
+def test_a_trainer_trains_on_what_its_target_says(
+    target: str,
+    script: str,
+    asked: str,
+    of_prompt: tuple[str, ...],
+    of_response: tuple[str, ...],
+    suffix: str,
+    form: str,
+) -> None:
+    if suffix not in targets()[target].suffixes_of("sft"):
+        assert adv(f"export in.jsonl --to sft --target {target} -o out{suffix}").status == 2
+        return
+    names = tuple(name for name in CASES if name not in CANNOT.get(target, ()))
+    rollouts(form, names)
+    found = decoded(target, script, asked, exported(target, "sft", suffix))
+    by_marks = {tuple(marks(one["all"])): one for one in found}
+    assert len(by_marks) == len(found) == len(names)
+    for at, name in enumerate(names):
+        case = CASES[name]
+        one = by_marks[tuple(case.marks(*ALL_OF_IT))]
+        trained = [*case.marks(*of_prompt, response=False), *case.marks(*of_response, prompt=False)]
+        assert marks(one["trained"]) == trained, name
+        shown = {number for number in range(len(names)) if f"only{number}" in one["all"]}
+        assert shown == ({at} if case.tools else set()), name  # its own tool, and no argument of another's
+
+
+# --- pairs, labels, prompts -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("form", ["chat", "responses"])
+def test_trl_compares_the_two_sides_of_a_pair(form: str, suffix: str) -> None:
+    names = tuple(CASES)
+    rollouts(form, names)
+    file = exported("trl", "pairs", suffix)
+    for name, one in zip(names, decoded("trl", "trl_reads.py", "pairs", file), strict=True):
+        case = CASES[name]
+        chosen = case.marks(*ALL_OF_IT, prompt=False)
+        assert marks(one["all"]) == case.marks(*ALL_OF_IT, response=False)
+        assert (marks(one["chosen"]), marks(one["rejected"])) == (chosen, [*chosen[:-1], "wrong"])
+    (loss,) = decoded("trl", "trl_reads.py", "margin", file)
+    assert loss == {"margin": False}
+
+
+def test_ms_swift_reads_both_sides_of_a_pair() -> None:
+    rollouts("responses", ("one turn", "few-shot", "many turns"))
+    for row in decoded("ms-swift", "swift_reads.py", "pairs", exported("ms-swift", "pairs", ".jsonl")):
+        ours = [marks(str(message["content"])) for message in row["messages"]]
+        theirs = [marks(str(message["content"])) for message in row["rejected_messages"]]
+        assert ours[:-1] == theirs[:-1]
+        assert (len(ours[-1]), theirs[-1]) == (1, ["wrong"])
+
+
+@pytest.mark.parametrize(("target", "script"), [("trl", "trl_reads.py"), ("ms-swift", "swift_reads.py")])
+def test_labels_are_those_of_the_rows(target: str, script: str) -> None:
+    rollouts("chat", ("one turn", "system prompt", "few-shot"))
+    found = decoded(target, script, "labels", exported(target, "labels", ".jsonl"))
+    assert [(marks(one["trained"])[-1] == "wrong", one["label"]) for one in found] == [(False, True), (True, False)] * 3
+
+
+@pytest.mark.parametrize(("target", "script"), [("trl", "trl_reads.py"), ("verl", "verl_reads.py")])
+def test_each_prompt_comes_once_as_it_was_sampled(target: str, script: str) -> None:
+    names = ("one turn", "system prompt", "few-shot")
+    rollouts("responses", names)
+    found = decoded(target, script, "prompts", exported(target, "prompts", ".parquet", "--keep answer"))
+    expected = [CASES[name].marks(*ALL_OF_IT, response=False) for name in names]
+    assert [marks(one["all"]) for one in found] == expected
+
+
+def test_what_is_said_to_have_run_is_run_here() -> None:
+    ran = {name for name, row in targets().items() if row.checked == "run"}
+    assert ran == {target for target, *_ in SFT}
