@@ -127,7 +127,8 @@ def _quantities(inspection: Inspection, choice: Choice) -> pl.DataFrame:
     narrow = inspection.narrow
     keys = [key.alias(words(key.name)) for key in narrow.key if not key.dtype.is_nested()]
     keys = [key for key in keys if key.name not in FACTS]
-    keys += _steps(narrow, {*choice.names} - {*quantities.columns, *(key.name for key in keys)})
+    there = {*quantities.columns, *(key.name for key in keys)}
+    keys += _steps(narrow, {*choice.names} - there)
     keys = [key.cast(pl.String) if isinstance(key.dtype, pl.Categorical) else key for key in keys]
     quantities = quantities.with_columns(keys)
     draws = {int(name[8:]) for name in choice.names if re.fullmatch(r"pass_at_[1-9]\d*", name)}

@@ -88,8 +88,8 @@ class Columns(Located):
 
     def logged_advantages(self, name: str) -> pl.Series | None:
         """The logged advantages; None if there are none or they are not plain numbers."""
-        found = self.values.get(name)
-        return found if found is not None and found.dtype == pl.Float64 else None
+        logged = self.values.get(name)
+        return logged if logged is not None and logged.dtype == pl.Float64 else None
 
     def under(self, **changed: Any) -> Columns:
         """The same columns under other flags, which must not need further columns."""
@@ -236,7 +236,7 @@ def _with_outcomes(columns: Columns) -> Columns:
     used = set()
     for name in columns.request.rewards:
         column = columns.values[name]
-        known = dict(outcomes)
+        rewards = dict(outcomes)  # of every text that is there
         texts = bare_texts(column)
         for text in texts.drop_nulls().unique(maintain_order=True):
             number = _float(text)
@@ -244,14 +244,14 @@ def _with_outcomes(columns: Columns) -> Columns:
             named = text if text in outcomes else bare if number is None else numbers.get(number, text)  # 1.0 is 1
             used.add(named)
             try:
-                known[text] = outcomes[named] if named in outcomes else as_number(text)
+                rewards[text] = outcomes[named] if named in outcomes else as_number(text)
             except ValueError:
                 row = (texts == text).arg_max() or 0
                 shown = text[:SHOWN]
                 wrong = f"{columns.place(row)}: {name} is {shown!r}, which --map does not name"
                 pair = f'"{shown}=NUMBER"' if "," in text else f"{shown}=NUMBER"
                 raise DataError(wrong, f"add its value: --map '{pair}', nan for a missing reward") from None
-        counted[name] = texts.replace_strict(known, return_dtype=pl.Float64)
+        counted[name] = texts.replace_strict(rewards, return_dtype=pl.Float64)
     unused = tuple(text for text in outcomes if text not in used)
     return replace(columns, values={**columns.values, **counted}, unused=unused)
 

@@ -183,13 +183,13 @@ def rollouts_by(groups: Groups, names: Sequence[str]) -> Coded:
     An id is unique within its group, and a row without an id is its own rollout.
     """
     columns = groups.columns
-    found = [name for name in names if columns.values[name].null_count() < columns.height] or names
-    ids, *others = (columns.values[name] for name in found)
+    filled = [name for name in names if columns.values[name].null_count() < columns.height] or names
+    ids, *others = (columns.values[name] for name in filled)
     if ids.null_count() and others:  # their types may differ
         texts = map(canonical, [ids, *others])
         ids = pl.select(pl.coalesce(texts)).to_series()
     keys = [groups.coded.codes, ids]
-    if found[0] == PARENT and len(columns.tables) > 1:
+    if filled[0] == PARENT and len(columns.tables) > 1:
         keys.append(columns.file)  # records are numbered in each file
     if ids.null_count():
         own = pl.int_range(len(ids), eager=True)
@@ -202,8 +202,8 @@ def rollouts_by(groups: Groups, names: Sequence[str]) -> Coded:
 
 def rollout_note(groups: Groups) -> list[str]:
     """How rollouts were found; empty if a flag names their column."""
-    found = groups.found_rollouts
-    return [] if found is None else [f"rollouts by {id_words(groups)}: {in_rows(groups, found)}"]
+    rollouts = groups.found_rollouts
+    return [] if rollouts is None else [f"rollouts by {id_words(groups)}: {in_rows(groups, rollouts)}"]
 
 
 def id_words(groups: Groups) -> str:

@@ -75,8 +75,9 @@ class Layout:
         note = f"{', '.join(self.key)}{inside}"
         if binding.group:
             return note
-        beside = {*self.key} & {*GROUP_TIERS[-1]} and not any(re.search(ID, name, re.IGNORECASE) for name in self.names)
-        return f"{note} {BY_TEXT if beside else '(found by name)'}"
+        is_text = not {*self.key}.isdisjoint(GROUP_TIERS[-1])
+        has_ids = any(re.search(ID, name, re.IGNORECASE) for name in self.names)
+        return f"{note} {BY_TEXT if is_text and not has_ids else '(found by name)'}"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -135,19 +136,19 @@ def layout(tables: Sequence[Table], flags: Binding) -> Layout:
     marks = _marks(flags, tables[0])
     names = column_names(tables)
     reasons = tuple(name for name in REASONS if marks and name in names)
-    known = Layout(tables=tables, flags=flags, binding=flags, marks=marks, reasons=reasons)
+    draft = Layout(tables=tables, flags=flags, binding=flags, marks=marks, reasons=reasons)
     if schema is not None:
-        known = _by_schema(schema, known)
+        draft = _by_schema(schema, draft)
     if not names:
         raise DataError(f"{tables[0].name}: no rows with columns", "there is nothing to compute from")
-    return with_names(known, names)
+    return with_names(draft, names)
 
 
-def _by_schema(schema: Schema, known: Layout) -> Layout:
+def _by_schema(schema: Schema, draft: Layout) -> Layout:
     """What the schema says, where no flag says otherwise."""
-    tables = known.tables
+    tables = draft.tables
     names = {*tables[0].columns()}
-    asked = known.flags.inside(tables[0].prefix)
+    asked = draft.flags.inside(tables[0].prefix)
     if asked.group_within is not None:
         schema = replace(schema, group=_key_within(schema))
     rewards = asked.rewards or rewards_of(schema, tables[0])
@@ -158,7 +159,7 @@ def _by_schema(schema: Schema, known: Layout) -> Layout:
     there = partial(_there, schema, names)
     has_batch = schema.batch in {"file", "input"} or there(schema.batch)
     return replace(
-        known,
+        draft,
         schema=schema,
         binding=replace(asked, group=group, rewards=rewards, group_within=within),
         reasons=tuple(filter(there, schema.reasons)),
@@ -168,27 +169,27 @@ def _by_schema(schema: Schema, known: Layout) -> Layout:
     )
 
 
-def with_names(known: Layout, names: Sequence[str]) -> Layout:
+def with_names(draft: Layout, names: Sequence[str]) -> Layout:
     """The layout with a key and rewards from these column names, where neither a flag nor the schema names them."""
-    group = tuple(dict.fromkeys(known.binding.group))
+    group = tuple(dict.fromkeys(draft.binding.group))
     missing = {}
-    if not group and known.binding.group_size is None:
+    if not group and draft.binding.group_size is None:
         group = _by_name("group key", GROUP_TIERS, names, "--group")
         if not group:
             missing["--group NAME"] = ("the group key", LIKELY_GROUP)
-    rewards = known.binding.rewards or _by_name("reward", REWARD_TIERS, names, "--reward")
+    rewards = draft.binding.rewards or _by_name("reward", REWARD_TIERS, names, "--reward")
     if not rewards:
         missing["--reward NAME"] = ("the reward", LIKELY_REWARD)
     if missing:
         likely = "|".join(pattern for _, pattern in missing.values())
         what = " or ".join(what for what, _ in missing.values())
-        cures = inside_of_record(known.tables)
+        cures = inside_of_record(draft.tables)
         cures.append(f"name {'it' if len(missing) == 1 else 'them'} with {' and '.join(missing)}")
         if not rewards:
-            cures += [*numbers_inside(known.tables), "rows without a reward must be scored first"]
+            cures += [*numbers_inside(draft.tables), "rows without a reward must be scored first"]
         cures.append("grpo-adv schemas FILE shows what known layouts miss")
         raise DataError(f"no column looks like {what} (columns: {_listed(names, likely)})", cures)
-    return replace(known, names=names, key=group, rewards=rewards)
+    return replace(draft, names=names, key=group, rewards=rewards)
 
 
 def _listed(names: Sequence[str], likely: str) -> str:

@@ -139,8 +139,10 @@ def _mixed_texts(read: Located, coded: Coded, others: Sequence[str]) -> Mixed | 
 
 def _are_words(texts: Collection[str]) -> bool:
     """Whether these could be prompts written by people, not ids or labels."""
-    worded = sum(re.search(_WORDS, text) is not None for text in texts)
-    return len(texts) >= _PROMPTS and worded >= _MOST * len(texts) and sum(map(len, texts)) >= _LONG * len(texts)
+    count = len(texts)
+    with_words = sum(re.search(_WORDS, text) is not None for text in texts)
+    characters = sum(map(len, texts))
+    return count >= _PROMPTS and with_words >= _MOST * count and characters >= _LONG * count
 
 
 def _repeats(rows: Index, texts: Sequence[str], *, whole: bool) -> set[int]:
@@ -233,15 +235,20 @@ def _compared_rows(read: Located, coded: Coded) -> Index:
     if len(cheap) == len(read.tables) and size <= SMALL:
         return rows
     # Groups spread over all rows; fewer if rows are long.
-    groups = max(FEWEST, min(GROUPS, BYTES // max(1, size // max(1, sum(read.lengths))))) // len(cheap) + 1
+    row_bytes = max(1, size // max(1, sum(read.lengths)))
+    groups = max(FEWEST, min(GROUPS, BYTES // row_bytes))
+    of_each = groups // len(cheap) + 1
     codes = coded.codes.to_numpy()
     chosen = np.zeros(coded.size, bool)
     for part in cheap:
-        places = np.linspace(0, max(0, len(part) - 1), min(len(part), groups)).astype(np.int64)
+        last = max(0, len(part) - 1)
+        places = np.linspace(0, last, min(len(part), of_each)).astype(np.int64)
         chosen[codes[part[places]]] = True
     rows = rows[chosen[codes[rows]]]
-    first, last = (np.unique(codes[some], return_index=True)[1] for some in (rows, rows[::-1]))
-    return np.unique([rows[first], rows[::-1][last]])
+    backwards = rows[::-1]
+    _, firsts = np.unique(codes[rows], return_index=True)
+    _, lasts = np.unique(codes[backwards], return_index=True)
+    return np.unique([rows[firsts], backwards[lasts]])
 
 
 def _cheap_rows(read: Located) -> list[Index]:

@@ -117,7 +117,8 @@ def _at_path(table: T, path: str, rewards: tuple[str, ...]) -> T:
 
 def _lists_of_rewards(table: Table, binding: Binding) -> Schema | None:
     """A made-up schema for a file whose records have lists of rewards; None if rewards are numbers."""
-    names = binding.rewards or next(((name,) for tier in REWARD_TIERS for name in tier if name in table.columns()), ())
+    by_name = ((name,) for tier in REWARD_TIERS for name in tier if name in table.columns())
+    names = binding.rewards or next(by_name, ())
     if not names or table.format.record in {"texts", "rollout"}:
         return None
     sample = table.sample()
@@ -151,11 +152,12 @@ def _single_response(table: Table, rewards: Sequence[str]) -> str:
     sample = table.sample().records
     names = [name for name in table.columns() if any(isinstance(record.get(name), list) for record in sample)]
     names = [name for name in names if name not in rewards]
-    records = _first_records(table, (*names, *RESPONSES), rewards[0])
-    known = [record for record in records if isinstance(record[rewards[0]], list)]
+    reward = rewards[0]
+    records = _first_records(table, (*names, *RESPONSES), reward)
+    with_lists = [record for record in records if isinstance(record[reward], list)]
     for name in names:
-        values = [(record.get(name), len(record[rewards[0]])) for record in known if record.get(name) is not None]
-        if values and all(_is_item_each(name, value, size) for value, size in values):
+        with_value = [record for record in with_lists if record.get(name) is not None]
+        if with_value and all(_is_item_each(name, record[name], len(record[reward])) for record in with_value):
             return ""
     return next((name for name in RESPONSES if any(_is_one_text(record.get(name)) for record in records)), "")
 
@@ -180,17 +182,17 @@ def _key_of_items(table: Table, reward: str) -> str:
     records = _first_records(table, names, reward)
     single = {name for record in records for name in PROMPT_TEXTS if _is_one_text(record.get(name))}
     texts = takewhile(lambda name: name not in single, PROMPT_TEXTS)
-    found = {}
+    repeat = {}  # the columns with an item for each reward, and whether an item occurs twice in a record
     for name in (*GROUP_TIERS[0], *(name for name in texts if name not in CONVERSATIONS)):
         kinds = (str, list) if name in PROMPT_TEXTS else (str, int)  # no tokens, and no messages of one prompt
         lists = [(record[name], record[reward]) for record in records if isinstance(record.get(name), list)]
         of_items = [isinstance(rewards, list) and len(items) == len(rewards) for items, rewards in lists]
         of_kind = [isinstance(item, kinds) for items, _ in lists for item in items]
         if lists and all(of_items) and all(of_kind):
-            found[name] = any(len({*map(str, items)}) < len(items) for items, _ in lists)
-    repeated = [name for name, repeats in found.items() if repeats]
-    is_one = single and not {*found} & {*PROMPT_TEXTS}
-    return next(iter(repeated if repeated or is_one else found), "")
+            repeat[name] = any(len({*map(str, items)}) < len(items) for items, _ in lists)
+    repeating = [name for name, repeats in repeat.items() if repeats]
+    is_one = single and not {*repeat} & {*PROMPT_TEXTS}
+    return next(iter(repeating if repeating or is_one else repeat), "")
 
 
 def _is_one_text(value: object) -> bool:
