@@ -55,7 +55,7 @@ from grpo_cli.render.figures import figures
 from grpo_cli.runs import export as exports
 from grpo_cli.runs import select as selects
 from grpo_cli.runs.asked import binding_of, draws_of, plan_by_of, tokens_of
-from grpo_cli.runs.compute_files import scored_unless_refused
+from grpo_cli.runs.compute_files import scored_parts
 from grpo_cli.runs.group_rows import show_group
 from grpo_cli.runs.inspect import Job, looked_at, run
 from grpo_cli.stats.compare import Comparison
@@ -226,8 +226,7 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
     values = []
     statuses = []
     groups = []
-    for narrow in narrows:
-        scored = scored_unless_refused(narrow)
+    for narrow, scored in zip(narrows, scored_parts(narrows), strict=True):
         on_tokens = None if tokens is None else tokens_of_rows(narrow, scored, tokens)
         value = in_memory(scored, on_tokens)
         values.append(pl.select(pl.when(scored.frame[".kept"]).then(value)).to_series())

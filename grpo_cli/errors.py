@@ -33,6 +33,8 @@ def printable(text: str) -> str:
 
     Everything printed that may come from data (keys, names of columns and files) goes through here.
     """
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

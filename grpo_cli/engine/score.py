@@ -22,7 +22,7 @@ import polars as pl
 from grpo_cli.engine import plan_parts as parts
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.estimators.terms import Terms
-from grpo_cli.engine.extra_columns import LEFT_OUT, MASKED
+from grpo_cli.engine.extra_columns import LEFT_OUT, MASKED, ROLES
 from grpo_cli.engine.frames import BATCH, GROUP, ROLLOUT, Frames
 from grpo_cli.engine.group_stats import Segments
 from grpo_cli.engine.moments import NEAREST, Vector, spread
@@ -35,6 +35,8 @@ STATUSES: Final = get_args(Status)
 # Columns of the result: of each row, and of its group.
 OF_ROWS = (".advantage", ".status", ".kept", ".scorable", ".reward")
 OF_GROUPS = (".n", ".mean", ".std", ".min", ".max", ".constant", ".zero_variance")
+SMALL = 1 << 14  # rows: their arithmetic takes about as long as the queries of a plan (5 ms on one core)
+TOGETHER = 1 << 8  # small tables that are computed together: 4M rows at most
 NULL = pl.lit(None, dtype=pl.Float64)
 NAN = float("nan")
 SD_ALONE = {"zero": 0.0, "one": 1.0, "nan": NAN}  # the std of a singleton
@@ -85,6 +87,50 @@ def score(plan: Plan, table: pl.DataFrame, *, intermediate: bool = False) -> Sco
         pl.col(".scorable").fill_null(value=False),
     )
     return Scored(plan, table.hstack(rows), groups)
+
+
+def score_each(plans: Sequence[Plan], tables: Sequence[pl.DataFrame]) -> list[Scored]:
+    """Each of these plans on its own table, with the bits of `score`.
+
+    Small tables of one plan are computed together, because there a query costs more than its arithmetic. Their groups, batches
+    and keys stay apart.
+    """
+    alike = dict[Hashable, list[int]]()
+    for at, (plan, table) in enumerate(zip(plans, tables, strict=True)):
+        together = 0 < len(table) < SMALL and not plan.estimator.spans_batches and not ESTIMATORS.origin(plan.method)
+        key = (str(plan), tuple(table.schema.items())) if together else at
+        alike.setdefault(key, []).append(at)
+    found = dict[int, Scored]()
+    for places in alike.values():
+        for start in range(0, len(places), TOGETHER):
+            some = places[start : start + TOGETHER]
+            found |= zip(some, _score_together(plans[some[0]], [tables[at] for at in some]), strict=True)
+    return [found[at] for at in range(len(tables))]
+
+
+def _score_together(plan: Plan, tables: Sequence[pl.DataFrame]) -> list[Scored]:
+    """The plan on each of these tables, which have the same columns."""
+    if len(tables) == 1:
+        return [score(plan, tables[0])]
+    keys = [
+        name for name in tables[0].columns if name in {GROUP, BATCH} or (name in ROLES and ROLES[name].kind == "key")
+    ]
+    apart = list[pl.DataFrame]()
+    ends = [dict.fromkeys(keys, 0)]
+    for table in tables:
+        apart.append(table.with_columns((table[name] + ends[-1][name]).cast(table[name].dtype) for name in keys))
+        ends.append({name: 1 + int(apart[-1][name].to_numpy().max()) for name in keys})
+    both = score(plan, pl.concat(apart, rechunk=True))
+    computed = both.rows.select(pl.exclude(tables[0].columns))
+    row = 0
+    parts = list[Scored]()
+    for table, before, after in zip(tables, ends, ends[1:], strict=False):
+        groups = both.groups[before[GROUP] : after[GROUP]]
+        own = [groups["code"] - before[GROUP], groups["batch"] - before[BATCH]]
+        groups = groups.with_columns(series.cast(groups[series.name].dtype) for series in own)
+        parts.append(Scored(plan, table.hstack(computed[row : row + len(table)]), groups))
+        row += len(table)
+    return parts
 
 
 def _of_all_groups(groups: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:

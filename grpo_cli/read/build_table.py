@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.moments import Codes, Index
+from grpo_cli.engine.moments import Index, stable_order
 from grpo_cli.engine.plan import OTHERS, Plan
 from grpo_cli.errors import DataError, GrpoError
 from grpo_cli.read.checks.check import Check, check
@@ -20,16 +20,18 @@ from grpo_cli.read.checks.merges import one_part_each
 from grpo_cli.read.checks.registry import CHECKS, CHECKS_OF_ALL_PARTS, CHECKS_OF_INPUT, CHECKS_OF_PART
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.group_keys import Coded, encode
-from grpo_cli.read.groups import Groups, group, with_rollouts
+from grpo_cli.read.groups import Groups, Numbers, group, numbers, with_rollouts
 from grpo_cli.read.layout import Layout, layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import Request, Rule, choose, united
 from grpo_cli.read.tables import Binding, OverTables, Table, column_names
-from grpo_cli.values.cells import bare_texts
+from grpo_cli.read.written import canonical_texts, number_of_cell, values_of
+from grpo_cli.values.cells import bare_texts, canonical
 from grpo_cli.values.key_text import plain
 from grpo_cli.values.paths import absent, is_there
 
 NULL = "null"  # the name of the part without a value
+SHOWN = 3  # values in a message about their type
 LISTED = 10  # values listed in a message
 
 
@@ -46,15 +48,14 @@ def read(
 
     `over` reads each table. `known` are the keys and the codes of another input, which may have the same rows.
     """
-    _, narrow = _grouped(read_columns(choose(layout, plan, warn=warn), over), checks, known)
+    columns = read_columns(choose(layout, plan, warn=warn), over)
+    _, narrow = _grouped(columns, numbers(columns, columns.request.rule, known), checks)
     return narrow
 
 
-def _grouped(
-    columns: Columns, checks: Sequence[Check], known: tuple[pl.DataFrame, Coded] | None = None
-) -> tuple[Groups, Narrow]:
+def _grouped(columns: Columns, numbered: Numbers, checks: Sequence[Check]) -> tuple[Groups, Narrow]:
     """The groups of these rows, and the rows that know them."""
-    groups = with_rollouts(group(columns, columns.request.rule, known))
+    groups = with_rollouts(group(columns, columns.request.rule, numbered))
     return groups, Narrow.of(groups, check(groups, checks))
 
 
@@ -67,9 +68,13 @@ class PlanBy(NamedTuple):
     column: str
     plans: Mapping[str, tuple[Plan, Binding]]
 
-    def name(self, part: str) -> str:
-        """The plan of a part; the plan for all others if it has none of its own."""
-        return part if part in self.plans else OTHERS
+
+class _Part(NamedTuple):
+    """The rows of a value."""
+
+    value: str  # as it is shown
+    plan: str  # the name of its plan
+    rows: Index
 
 
 def read_parts(
@@ -79,16 +84,18 @@ def read_parts(
 
     Some checks stop the run only if every part fails them: one part may have a single prompt with one row.
     """
-    whole, values, codes = _columns_of_all(tables, parts, warn=warn, over=over)
+    whole, of_values = _columns_of_all(tables, parts, warn=warn, over=over)
     of_input = check(group(whole, Rule()), CHECKS_OF_INPUT)
     narrows = []
     errors: dict[Check, list[DataError]] = {one: [] for one in CHECKS_OF_ALL_PARTS}
-    for at, value in enumerate(values):  # the columns of a part are copied only when it is its turn
-        columns = _part(whole, value, np.flatnonzero(codes == at), parts.name(value))
+    numbered = _numbered(whole, of_values)
+    for part in of_values:  # the columns of a part are copied only when it is its turn
+        columns = _columns_of(whole, part)
         try:
-            groups, narrow = _grouped(columns, CHECKS_OF_PART)
+            own = numbers(columns, columns.request.rule) if numbered is None else numbered.at(part.rows)
+            groups, narrow = _grouped(columns, own, CHECKS_OF_PART)
         except GrpoError as error:
-            error.inside(f"{parts.column} = {value}")
+            error.inside(f"{parts.column} = {part.value}")
             raise
         narrows.append(narrow)
         for one, of_parts in errors.items():
@@ -101,13 +108,13 @@ def read_parts(
             raise of_parts[0]
     rule = whole.request.rule._replace(logged_column="")
     one_part_each(group(whole, rule))
-    return narrows, (*of_input, *_without_rows(parts, values))
+    return narrows, (*of_input, *_without_rows(parts, of_values))
 
 
 def _columns_of_all(
     tables: Sequence[Table], parts: PlanBy, *, warn: bool, over: OverTables
-) -> tuple[Columns, list[str], Codes]:
-    """Read each column once: the columns of all rows, the names of the parts, and the number of the part of every row.
+) -> tuple[Columns, list[_Part]]:
+    """Read each column once: the columns of all rows, and the parts.
 
     A plan that no row uses may need columns that the files lack.
     """
@@ -121,32 +128,71 @@ def _columns_of_all(
     if not requests:
         raise next(iter(refused.values()))
     whole = read_columns(united(requests, parts.column), over)
-    values, codes = _values(whole.values[parts.column])
-    sizes = np.bincount(codes).tolist()
-    without = {value: size for value, size in zip(values, sizes, strict=True) if parts.name(value) not in parts.plans}
+    of_values = _of_values(whole.values[parts.column], parts, typed=whole.typed)
+    without = {part.value: len(part.rows) for part in of_values if part.plan not in parts.plans}
     if without:
         raise _no_plan(parts, without)
-    for value in values:
-        if (name := parts.name(value)) in refused:
+    for name in dict.fromkeys(part.plan for part in of_values):
+        if name in refused:
             refused[name].inside(f"[plan.{name}]")
             raise refused[name]
         _refuse_absent(whole, whole.request.parts[name])
-    return whole, values, codes
+    return whole, of_values
 
 
-def _values(column: pl.Series) -> tuple[list[str], Codes]:
-    """The names of the parts in order of first appearance, and the number of the part of every row."""
+def _of_values(column: pl.Series, parts: PlanBy, *, typed: bool) -> list[_Part]:
+    """The parts in order of first appearance."""
     coded = encode([column])
-    texts = bare_texts(column.gather(coded.first)).fill_null(NULL)  # as the names of plans are written
-    numbers: dict[str, int] = {}
-    of_code = [numbers.setdefault(text, len(numbers)) for text in texts]
-    parts = np.array(of_code, np.uint32)
-    return list(numbers), parts[coded.codes.to_numpy()]
+    keys = column.gather(coded.first).alias("")
+    texts = bare_texts(keys)
+    if keys.dtype.is_temporal() or isinstance(keys.dtype, pl.Binary):
+        texts = texts.str.replace("^[a-z]+:", "")
+    names: dict[str, int] = {}
+    of_code = np.array([names.setdefault(text, len(names)) for text in texts.fill_null(NULL)], np.uint32)
+    codes = of_code[coded.codes.to_numpy()]
+    rows = np.split(stable_order(codes), np.cumsum(np.bincount(codes))[:-1])
+    _, first = np.unique(of_code, return_index=True)
+    plans = _plans_of(keys.gather(first), list(names), parts, typed=typed)
+    return [_Part(*part) for part in zip(names, plans, rows, strict=True)]
 
 
-def _without_rows(parts: PlanBy, values: Sequence[str]) -> list[str]:
+def _plans_of(keys: pl.Series, names: Sequence[str], parts: PlanBy, *, typed: bool) -> list[str]:
+    """The name of the plan of each value: its own name, else another spelling of the value (2.0 of 2 in a column of numbers), else all others."""
+    is_cell = not typed and keys.dtype == pl.String
+    spelled = dict[str, list[str]]()
+    for plan in parts.plans:
+        if plan in {OTHERS, NULL}:
+            continue
+        texts = {number_of_cell(plan) or ""} - {""} if is_cell else canonical_texts(plan, keys.dtype)
+        if texts is None:
+            there = f"{parts.column} holds {values_of(keys.dtype)} ({', '.join(map(plain, names[:SHOWN]))})"
+            raise DataError(f"{there}, and the plan {plan!r} is for none", "name each plan by a value of the column")
+        for text in texts:
+            spelled.setdefault(text, []).append(plan)
+    plans = list[str]()
+    key: str | None
+    for key, name in zip(keys if is_cell else canonical(keys), names, strict=True):
+        value = number_of_cell(key or "") if is_cell else key
+        others = spelled.get(value or "", [])
+        # In CSV, 2 and 2.0 are two texts, each of which may have a plan.
+        if len(others) > 1 and not (is_cell and name in parts.plans):
+            both = " and ".join(others)
+            raise DataError(f"{parts.column}: the plans {both} are for the same value", "leave out all but one of them")
+        plans.append(name if name in parts.plans else others[0] if others else OTHERS)
+    return plans
+
+
+def _numbered(whole: Columns, parts: Sequence[_Part]) -> Numbers | None:
+    """The rows of all parts by key and batch, which are numbered once; None if the plans differ in what these are."""
+    rules = [whole.request.parts[name].rule for name in dict.fromkeys(part.plan for part in parts)]
+    read = [(rule.key, rule.within, rule.within_columns, rule.batch_parts) for rule in rules]
+    return numbers(whole, rules[0]) if all(one == read[0] for one in read) else None
+
+
+def _without_rows(parts: PlanBy, of_values: Sequence[_Part]) -> list[str]:
     """Warn of plans for values that no row has: one may be misspelled, and its rows then get the plan for all others."""
-    unused = [plain(value) for value in sorted({*parts.plans} - {OTHERS, *values})]
+    used = {part.plan for part in of_values}
+    unused = [plain(value) for value in sorted({*parts.plans} - {OTHERS, *used})]
     if OTHERS not in parts.plans or not unused:
         return []
     have = "which has a plan" if len(unused) == 1 else "which have plans"
@@ -164,7 +210,10 @@ def _no_plan(parts: PlanBy, without: Mapping[str, int]) -> DataError:
     first = plain(next(iter(without)))
     return DataError(
         f"{parts.column}: {have} no plan: {', '.join(shown[:LISTED])}{more}",
-        f"add --plan {first}:OPTION=X (in --config a table [plan.{first}]); add --plan {OTHERS}:OPTION=X for all other values",
+        [
+            f"add --plan {first}:OPTION=X (in --config a table [plan.{first}])",
+            f"add --plan {OTHERS}:OPTION=X for all other values",
+        ],
     )
 
 
@@ -177,10 +226,10 @@ def _refuse_absent(whole: Columns, request: Request) -> None:
             raise absent(name, first.name, first.columns())
 
 
-def _part(whole: Columns, value: str, rows: Index, name: str) -> Columns:
+def _columns_of(whole: Columns, part: _Part) -> Columns:
     """The columns of a part: those that the request of its plan names, in its rows."""
-    request = whole.request.parts[name]
+    request = whole.request.parts[part.plan]
     read = {field_.name: whole.values[field_.name] for field_ in request.fields}
-    request = replace(request, by=whole.request.by, value=value)
+    request = replace(request, by=whole.request.by, value=part.value, of_plan=part.plan)
     own = replace(whole, request=request, values=read)
-    return own.at(rows)
+    return own.at(part.rows)

@@ -44,6 +44,11 @@ class Coded:
         changes = np.count_nonzero(codes[1:] != codes[:-1])
         return bool(changes < self.size)
 
+    def at(self, places: Index) -> Coded:
+        """The same for some of the rows, which are numbered again."""
+        codes, first = _numbered(self.codes.to_numpy()[places].astype(np.uint64))
+        return Coded(pl.Series(codes), pl.Series(first))
+
     def runs(self) -> tuple[Codes, Index]:
         """The code and the length of each run of rows with the same code."""
         codes = self.codes.to_numpy()

@@ -11,11 +11,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.engine.group_stats import Mask
+from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.read.columns import Columns
@@ -78,16 +80,34 @@ class Groups:
         return mixed_prompts(self.columns, coded, texts.prompts, texts.other_texts)
 
 
-def group(columns: Columns, rule: Rule, known: tuple[pl.DataFrame, Coded] | None = None) -> Groups:
-    """Group the rows by the rule. `known` are the keys and the codes of another input, which may have the same rows."""
-    keys = pl.DataFrame({name: columns.values[name] for name in rule.key})
-    coded = known[1] if known is not None and are_coded(keys, *known) else columns.coded(rule.key)
+class Numbers(NamedTuple):
+    """The key and the batch of every row as numbers."""
+
+    keys: Coded
+    batches: Coded
+
+    def at(self, places: Index) -> Numbers:
+        """The same for some of the rows."""
+        return Numbers(self.keys.at(places), self.batches.at(places))
+
+
+def numbers(columns: Columns, rule: Rule, known: tuple[pl.DataFrame, Coded] | None = None) -> Numbers:
+    """Number the rows by the rule. `known` are the keys and the codes of another input, which may have the same rows."""
+    keys = {name: columns.values[name] for name in rule.key}
+    coded = known[1] if known is not None and are_coded(pl.DataFrame(keys), *known) else columns.coded(rule.key)
     several = len(columns.tables) > 1 and not is_one_dataset(columns.tables)
     if rule.within == "file" or (rule.within != "input" and not rule.key and several):
         coded = within(coded, [columns.file])
     if rule.within_columns:
         coded = within(coded, [columns.values[name] for name in rule.within_columns])
-    by_key = coded
+    parts = [columns.file if name == "file" else columns.values[name] for name in rule.batch_parts]
+    return Numbers(coded, encode(parts, columns.height))
+
+
+def group(columns: Columns, rule: Rule, numbered: Numbers | None = None) -> Groups:
+    """Group the rows by the rule; `numbered` is what `numbers` gives, if it is known."""
+    by_key, batches = numbered or numbers(columns, rule)
+    coded = by_key
     cut_size = None
     short = None
     if rule.size is not None:
@@ -97,8 +117,6 @@ def group(columns: Columns, rule: Rule, known: tuple[pl.DataFrame, Coded] | None
     elif (logged := columns.logged_advantages(rule.logged_column)) is not None:
         cut_size = _size_by_advantages(by_key, logged)
         coded = by_key if cut_size is None else blocks(by_key, cut_size)
-    parts = [columns.file if name == "file" else columns.values[name] for name in rule.batch_parts]
-    batches = encode(parts, columns.height)
     return Groups(columns, rule, by_key, coded, batches, cut_size, short)
 
 

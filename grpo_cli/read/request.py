@@ -88,6 +88,7 @@ class Request:
     warn: bool  # whether suspicious groups are looked for
     by: str = ""  # the column of --plan-by
     value: str = ""  # its value in the rows of this request
+    of_plan: str = ""  # the name of the plan that this value has
     parts: Mapping[str, Request] = field(default_factory=dict)  # the request of each plan, if several are united here
 
     @property

@@ -305,8 +305,9 @@ class Located:
     @cached_property
     def file(self) -> pl.Series:
         """The number of the file of every row."""
-        files = np.repeat(np.arange(len(self.tables), dtype=np.uint32), self.lengths)
-        return pl.Series("file", files if self.rows is None else files[self.rows])
+        if self.rows is not None:  # few of many, if a value of --plan-by has them
+            return pl.Series("file", np.searchsorted(self.ends, self.rows, side="right").astype(np.uint32))
+        return pl.Series("file", np.repeat(np.arange(len(self.tables), dtype=np.uint32), self.lengths))
 
     def place(self, row: int) -> str:
         """File and row, counted from 1."""

@@ -134,6 +134,8 @@ class Sheet:
 
     def __init__(self, console: Console, label: int = LABEL) -> None:
         self.console = console
+        console.size = console.size  # asked for once, not for each line
+        self.is_ascii = console.options.ascii_only
         self.label = label
         self.width = max(console.width - label, NARROWEST)
         self.between = False  # whether an empty line comes first
@@ -214,7 +216,7 @@ class Sheet:
         Without control characters, and with only what the terminal's encoding can show.
         """
         text = printable(line)
-        if self.console.options.ascii_only:
+        if self.is_ascii:
             known = self.console.encoding
             text = text.translate(ASCII_BLOCKS).encode(known, "backslashreplace").decode(known)
         if cell_len(text) <= width:

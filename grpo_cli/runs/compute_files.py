@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.score import Scored, score
+from grpo_cli.engine.score import Scored, score, score_each
 from grpo_cli.errors import DataError, UsageError, Way, Written
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import Origin, origin, parts_of, plan_of
@@ -189,7 +189,10 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
     refuse_read_columns({name for narrow in narrows for name in narrow.request.read_names}, output)
 
     stages.phase("computing")
-    parts = [_computed(job, narrow) for narrow in narrows]
+    parts = [
+        _computed(job, narrow, scored)
+        for narrow, scored in zip(narrows, scored_parts(narrows, dry_run=job.dry_run), strict=True)
+    ]
     facts: Facts | FactsOfParts | None = None
     if warn:
         read = {role for narrow in narrows for role in (*narrow.plan.needs, *narrow.plan.may_read)}
@@ -218,19 +221,30 @@ def _check(gate: Gate, facts: Facts | FactsOfParts, targets: Sequence[Target], s
         gate.check(PartOfRun(part, whole), shown=facts, place=place, written=Written())
 
 
-def _computed(job: Job, narrow: Narrow) -> Computed:
+def _computed(job: Job, narrow: Narrow, scored: Scored) -> Computed:
     """The advantages of rows that are computed together, and which of these rows are written."""
     output = job.output
-    scored = scored_unless_refused(narrow, intermediate=job.dry_run)
     tokens = None if output.tokens is None else tokens_of_rows(narrow, scored, output.tokens)
     rows = _output_rows(scored, output)
     return Computed(narrow, scored, rows, tokens=tokens)
 
 
+def scored_parts(narrows: Sequence[Narrow], *, dry_run: bool = False) -> list[Scored]:
+    """The advantages of parts; a dry run shows how one is computed, with all intermediate columns."""
+    if dry_run or len(narrows) == 1:
+        return [scored_unless_refused(narrow, intermediate=dry_run) for narrow in narrows]
+    parts = score_each([narrow.plan for narrow in narrows], [narrow.table for narrow in narrows])
+    return [_unless_refused(scored, narrow) for scored, narrow in zip(parts, narrows, strict=True)]
+
+
 def scored_unless_refused(narrow: Narrow, *, intermediate: bool = False) -> Scored:
-    """The advantages of these rows; the plan may refuse a row without a reward, or a group with one row."""
+    """The advantages of these rows."""
+    return _unless_refused(score(narrow.plan, narrow.table, intermediate=intermediate), narrow)
+
+
+def _unless_refused(scored: Scored, narrow: Narrow) -> Scored:
+    """The same advantages; the plan may refuse a row without a reward, or a group with one row."""
     plan = narrow.plan
-    scored = score(plan, narrow.table, intermediate=intermediate)
     refuse_unscorable(plan, scored.rows[".scorable"], narrow)
     if plan.alone.result == "error":
         refuse_singletons(plan, scored.frame[".n"], narrow)
@@ -302,11 +316,10 @@ def _facts(job: Job, part: Computed, read: Collection[str], of_files: Sequence[s
         everywhere = same_everywhere(summary.reward)
         why = f", as {everywhere}" if everywhere else ": the rewards of each are equal"
         warnings.append(f"no group has a gradient{why}")
-    origin_of = "" if job.parts is None else job.parts.name(summary.value)
     tokens = None if part.tokens is None or output.tokens is None else token_facts(output.tokens, part.tokens)
     return Facts(
         summary=summary.warned(warnings),
-        preset=job.origins.get(origin_of),
+        preset=job.origins.get(narrow.request.of_plan),
         inputs=[table.name for table in narrow.tables],
         advantage_column=output.column,
         more_columns=output.names[1:],

@@ -7,17 +7,19 @@ import math
 from itertools import product
 from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import grpo_cli
 from grpo_cli.engine.estimators.registry import ESTIMATORS
+from grpo_cli.engine.frames import Frames
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.score import score
+from grpo_cli.engine.score import SMALL, score, score_each
 from grpo_cli.errors import DataError, UsageError
 from tests.support.battery import Row, narrow
-from tests.support.drawn import paired
+from tests.support.drawn import drawn_for, examples, paired
 from tests.support.jobs import advantages, frame, near
 
 ROOT2 = math.sqrt(2.0)
@@ -131,6 +133,52 @@ def test_no_spread_is_too_small_for_a_number(method: str, binary: list[int], spr
             unread = {"rollout", "role"} - {*plan.needs}
             found = score(plan, table.drop(unread)).rows[".advantage"]
             assert found.is_finite().all(), (scale, post)
+
+
+# --- several tables together -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", sorted({*ESTIMATORS} - {"bnpo"}))
+@examples(4)
+@given(st.data())
+def test_tables_that_are_computed_together_have_the_bits_of_each_alone(method: str, data: st.DataObject) -> None:
+    """With groups, batches and rollouts of the same numbers, marked rows, and a whitening over each batch."""
+    sql = {"estimator.sql": "(reward - AVG(reward)) / (batch_std + MAX(reward) + 1)"} if method == "expression" else {}
+    scales = sorted({*ESTIMATORS[method].scales} - {"constant"})
+    tables = []
+    for rows in data.draw(st.lists(drawn_for(method), min_size=2, max_size=5)):
+        table = narrow(rows).drop({"rollout", "role"} - {*Plan.of({"estimator.name": method, **sql}).needs})
+        if data.draw(st.booleans()):
+            marked = [data.draw(st.booleans()) for _ in rows[1:]]
+            table = table.with_columns(pl.Series("left_out", [False, *marked]), pl.Series("masked", [*marked, False]))
+        tables.append(table)
+    post = [{"op": "whiten", "level": "sample"}] if data.draw(st.booleans()) else []
+    layer = {"estimator.name": method, "divisor.level": data.draw(st.sampled_from(scales)), "post": post, **sql}
+    plan = Plan.of(layer, {"rewards.missing": "exclude"})
+    for together, table in zip(score_each([plan] * len(tables), tables), tables, strict=True):
+        alone = score(plan, table)
+        assert together.rows.equals(alone.rows, null_equal=True)
+        assert together.groups.equals(alone.groups, null_equal=True)
+
+
+def test_small_tables_of_one_plan_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[int]()
+
+    def counted(table: pl.DataFrame) -> Frames:
+        made.append(len(table))
+        return Frames(table)
+
+    monkeypatch.setattr("grpo_cli.engine.score.Frames", counted)
+    small = narrow([Row("a", 0.0), Row("a", 1.0)])
+    large = pl.concat([small] * SMALL)
+    of_plan = Plan.of({"estimator.name": "rloo"})
+    plans = [of_plan, Plan.of({"estimator.name": "rloo"}), Plan.of({}), of_plan, of_plan]
+    found = score_each(plans, [small, small, small, large, small])
+    assert sorted(made) == [2, 6, len(large)]
+    assert [len(one.rows) for one in found] == [2, 2, 2, len(large), 2]
+    assert [one.rows[".advantage"].to_list() for one in found if len(one.rows) == 2 and one.plan == of_plan] == [
+        [-1, 1]
+    ] * 3
 
 
 @pytest.mark.parametrize("scale", ["group", "batch"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
+from datetime import date
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -430,6 +432,89 @@ def test_python_returns_the_plan_and_the_groups_of_each_value() -> None:
     assert {*result.groups["env_name"]} == {*result.plans} == {"math", "code", "chat"}
     with pytest.raises(UsageError, match=r"a plan of its own; they are in \.plans"):
         _ = result.plan
+
+
+# The values of a column, the names of two plans, and the plan of each row: 1, 2, or d for all others.
+SPELLED: list[tuple[list[Any], Any, str, str]] = [
+    ([2.0, 2.5, 3.0, None], pl.Float64(), "2.0 2.50", "12dd"),
+    ([2.0, 2.5, 3.0, None], pl.Float32(), "2 25e-1", "12dd"),
+    ([0.1, 0.5, 1.0, None], pl.Float32(), "0.1 .5", "12dd"),
+    ([1, 2, 3, None], pl.Int64(), "1.0 02", "12dd"),
+    ([2**53, 2**53 + 1, 3, None], pl.Int64(), "9007199254740993 3.0", "d12d"),
+    ([2**64 - 1, 2**64 - 2, 3, None], pl.UInt64(), "18446744073709551614 3", "d12d"),
+    ([True, False, None], pl.Boolean(), "True 0", "12d"),
+    (["2", "2.0", "x", None], pl.String(), "2.0 x", "d12d"),
+    (["2", "2.0", "x", None], pl.Categorical(), "2.0 x", "d12d"),
+    ([Decimal("1.50"), Decimal("2.00"), None], pl.Decimal(5, 2), "1.5 2", "12d"),
+    ([date(2024, 1, 1), date(2024, 1, 2), None], pl.Date(), "2024-01-02 2024-03-01", "d1d"),
+    ([1, 2, None], pl.Int64(), "null 2.0", "d21"),
+]
+
+
+def of_plans(frame: Any, names: str) -> str:
+    """Which of three plans each row has; two of them are for these names."""
+    first, second = names.split()
+    scales = {"1": 1.0, "2": 2.0, "d": 4.0}
+    plans = {
+        name: {"method": "reinforce", "reward_scale": scale}
+        for name, scale in zip((first, second, "default"), scales.values(), strict=True)
+    }
+    found = grpo_cli.compute(frame, plan_by="env", plans=plans, group="id").advantages
+    words = {scale: word for word, scale in scales.items()}
+    return "".join(words[value] for value in found)
+
+
+@pytest.mark.parametrize(("values", "dtype", "names", "plans"), SPELLED)
+def test_a_plan_is_for_a_value_however_it_is_written(values: list[Any], dtype: Any, names: str, plans: str) -> None:
+    frame = pl.DataFrame({"id": "x", "reward": 1.0, "env": pl.Series(values, dtype=dtype)})
+    frame = frame.with_columns(id=pl.int_range(pl.len()))
+    assert of_plans(frame, names) == plans
+
+
+def test_a_plan_of_a_file_of_lines_or_cells_is_for_a_value_however_it_is_written() -> None:
+    Path("x.jsonl").write_text(
+        "".join(f'{{"env":{env},"id":{at},"reward":1}}\n' for at, env in enumerate(["2", "2.0", '"2"', "true", "3"]))
+    )
+    assert of_plans("x.jsonl", "2.0 3.00") == "111d2"
+    Path("x.csv").write_text(
+        "".join(["env,id,reward\n", *(f"{env},{at},1\n" for at, env in enumerate(["2", "2.0", "002", "", "3e0"]))])
+    )
+    assert of_plans("x.csv", "2.0 3") == "11dd2"
+    assert of_plans("x.csv", "2.0 2") == "21ddd"
+
+
+def test_a_plan_for_a_value_that_the_column_cannot_have_is_refused() -> None:
+    frame = pl.DataFrame({"id": [0, 0, 1, 1], "reward": [0, 1, 0, 1], "env": [1.5, 1.5, 2.0, 2.0]})
+    with pytest.raises(
+        DataError, match=r"env holds numbers \(1\.5, 2\), and the plan 'math' is for none; name each plan"
+    ):
+        grpo_cli.compute(frame, plan_by="env", plans={"math": {}, "default": {}}, group="id")
+    with pytest.raises(DataError, match=r"the plans 2 and 2\.0 are for the same value; leave out all but one"):
+        grpo_cli.compute(frame, plan_by="env", plans={"2": {}, "2.0": {}, "default": {}}, group="id")
+    Path("plans.toml").write_text('plan-by = "env"\ngroup = "id"\n[plan.maths]\nmethod = "rloo"\n[plan.default]\n')
+    frame.write_parquet("x.parquet")
+    assert "and the plan 'maths' is for none" in refused("compute x.parquet --config plans.toml")
+    Path("plans.toml").write_text('plan-by = "env"\ngroup = "id"\n[plan."7.0"]\nmethod = "rloo"\n[plan.default]\n')
+    assert facts_of("compute x.parquet --config plans.toml")["warnings"][:1] == [
+        "no row has env = 7.0, which has a plan"
+    ]
+
+
+def test_many_values_are_computed_as_each_alone() -> None:
+    drawn = random.Random(3)  # noqa: S311 - test data
+    rows = [{"env": f"e{drawn.randrange(60)}", "id": drawn.randrange(3), "reward": drawn.random()} for _ in range(700)]
+    plans: dict[str, Any] = {f"e{at}": {"method": "rloo", "whiten": "sample"} for at in range(0, 60, 3)}
+    plans["default"] = {"scale": "batch", "epsilon": 0.25}
+    of_frame: Any = partial(grpo_cli.compute, group="env,id", group_within="input", singleton="raw")
+    frame = pl.DataFrame(rows)
+    together = of_frame(frame, plan_by="env", plans=plans)
+    for env in frame["env"].unique():
+        mask = frame["env"] == env
+        alone = of_frame(frame.filter(mask), **plans.get(env, plans["default"]))
+        assert together.advantages.filter(mask).equals(alone.advantages, null_equal=True)
+        assert together.status.filter(mask).equals(alone.status)
+        own = together.groups.filter(pl.col("env") == env)
+        assert own.equals(alone.groups.select(own.columns), null_equal=True)
 
 
 def test_names_of_values_are_texts_whatever_their_type() -> None:
