@@ -37,8 +37,8 @@ USEFUL = (0.2, 0.8)  # the solve rates that filters for difficulty keep (asuzuko
 Level = Literal["never", "hard", "medium", "easy", "always"]  # solved; hard and easy are outside USEFUL
 BANDS: Final[tuple[Level, ...]] = get_args(Level)
 # How the solve rates of larger groups are found. Twelve kinds of policies were simulated, 60 times each, in groups of 2 to
-# 16 rows: at twice the size the mean error is at most 2.3 points with 1,000 groups, and two standard errors and a point
-# hold the truth in 90 to 100 % of the runs from 30 groups up. At four times the size they hold it in 67 to 97 %.
+# 16 rows: at twice the size the mean error is at most 2.3 points with 1,000 groups, and at four times the size two standard
+# errors and a point hold the truth in 67 to 97 % of the runs. The intervals are simulated in tests/unit/stats/test_reading.py.
 RATES = np.sin(np.linspace(0.0, math.pi / 2, 65)) ** 2  # closer together near 0 and 1
 FITTING_STEPS = 300  # of the fit
 REDRAWS = 40  # of the groups, for the interval
