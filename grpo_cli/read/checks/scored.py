@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import polars as pl
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, Way
 from grpo_cli.read.narrow import Narrow
+
+LIKELY = re.compile("reward|score", re.IGNORECASE)
 
 
 def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
@@ -37,11 +41,24 @@ def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
     raise DataError(
         f"{narrow.place(row)}: {wrong}{such}",
         [
+            *[Way("--reward", name, "has a number there") for name in _with_numbers(narrow)[:1]],
             Way("--missing", "exclude", "leaves such rows out"),
             Way("--missing", "zero", "gives them advantage 0"),
             Way("--missing", "as-zero", "counts them as reward 0"),
         ],
     )
+
+
+def _with_numbers(narrow: Narrow) -> list[str]:
+    """Other columns that look like a reward and have a number where none of the first records has a reward; none if a flag names it."""
+    if narrow.request.layout.flags.rewards:
+        return []
+    records = narrow.tables[0].sample().records
+    if any(record.get(name) is not None for record in records for name in narrow.reward_names):
+        return []
+    likely = dict.fromkeys(name for record in records for name in record if LIKELY.search(name))
+    others = [name for name in likely if name not in {*narrow.reward_names, *narrow.request.key}]
+    return [name for name in others if all(type(record.get(name)) in {int, float} for record in records)]
 
 
 def refuse_singletons(plan: Plan, scored: pl.Series, narrow: Narrow) -> None:
