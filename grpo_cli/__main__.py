@@ -9,6 +9,8 @@ _INTERRUPTED = 130  # as a shell reports a process that SIGINT (2) ended: 128 + 
 
 def main() -> None:
     """Run the command line; an interrupt while it is still loading prints no traceback either."""
+    if sys.platform == "win32":
+        sys.exit("error: grpo-adv runs on Linux and macOS, not on Windows itself; on Windows run it in WSL")
     # numpy's linear algebra is not used here, and its threads wait in a loop for work: 0.1 s of processor time a run.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # polars' allocator has four arenas a core, which do not share freed memory: with one a core, runs take

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import signal
 import sys
 from collections.abc import Generator
 from itertools import count
@@ -32,6 +33,17 @@ settings.load_profile("everyday")
 FOLDERS = count()
 
 
+@pytest.fixture(autouse=True)
+def _signals_are_not_ignored() -> Generator[None, None, None]:
+    """Under nohup and in the background, processes that tests start would inherit that SIGINT and SIGHUP are ignored."""
+    ignored = [number for number in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGHUP else signal.default_int_handler)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
+
+
 @pytest.fixture
 def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of a number of its own: for one of the test's name pytest looks at the folders of all tests before."""
@@ -39,7 +51,7 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def ways_out_are_one_by_one() -> Generator[None]:
+def ways_out_are_one_by_one() -> Generator[None, None, None]:
     """An error whose sentence hides two ways out fails the test that meets it; a semicolon inside of quotes is part of a value."""
     made = errors.one_by_one
 

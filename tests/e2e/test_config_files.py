@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -20,7 +21,7 @@ from grpo_cli.options.given import Given
 from grpo_cli.options.table import OUTPUT, Option
 from tests.support.command import Done, adv, facts_of, ran
 from tests.support.drawn import paired
-from tests.support.jobs import write
+from tests.support.jobs import rows_of, write
 
 ROWS = [{"prompt_id": k // 4, "reward": k % 4, "prompt": "p", "completion": "c"} for k in range(12)]
 READERS = [row.name for row in COMMANDS.values() if "config" in row.options]
@@ -325,3 +326,25 @@ def test_as_flags_what_no_record_has_is_refused() -> None:
     write("in.jsonl", [{"prompt_id": 1, "prompt": "q", "completion": "a", "reward": 1, "kl": 0.5}])
     done = adv("export in.jsonl --to sft -o out.jsonl --kl-coef 0.1")
     assert "--kl-coef does not apply to --to sft" in done.err
+
+
+@pytest.mark.parametrize("line", ["{} = 1", "[{}]", "x = {{{} = 1}}", '"a".{} = 1'])
+@pytest.mark.parametrize("option", ["--config", "--presets", "--schemas"])
+def test_a_name_of_many_parts_is_refused_before_it_is_read(line: str, option: str) -> None:
+    """Python's reader took 1.5 GB for 40 KB."""
+    write("in.jsonl", [{"prompt_id": 0, "reward": reward} for reward in (0, 1)])
+    Path("deep.toml").write_text(line.format(".".join(["a"] * 20_000)))
+    started = time.process_time()
+    done = adv(f"compute in.jsonl {option} deep.toml")
+    assert done.status == 1
+    assert "deep.toml: a name of more than 100 parts" in done.err
+    assert time.process_time() - started < 5
+
+
+def test_files_of_options_and_presets_may_begin_with_the_mark_of_an_editor() -> None:
+    write("in.jsonl", [{"prompt_id": 0, "reward": reward} for reward in (0, 1)])
+    Path("o.toml").write_text('method = "rloo"\n', encoding="utf-8-sig")
+    Path("p.toml").write_text('[ours]\ninherits = "trl-grpo"\nframework = "Ours"\n', encoding="utf-8-sig")
+    ran("compute in.jsonl --config o.toml -o out.jsonl")
+    assert [row["advantage"] for row in rows_of("out.jsonl")] == [-1, 1]
+    assert "Ours" in ran("presets ours --presets p.toml").out

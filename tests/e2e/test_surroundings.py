@@ -17,6 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from grpo_cli import __main__
 from grpo_cli.errors import DataError, InputChanged, UsageError
 from tests.support.command import adv, files, in_time, process, ran, taken
 from tests.support.jobs import compute, rows_of, write
@@ -398,3 +399,10 @@ def test_a_note_says_that_rows_are_read_from_the_terminal(quiet: list[str], coun
     os.close(theirs)
     assert len(done.stdout.splitlines()) == 2
     assert done.stderr.count("reading rows from the terminal: end with Ctrl-D") == count
+
+
+def test_on_windows_itself_one_sentence_says_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(SystemExit) as end:
+        __main__.main()
+    assert end.value.code == "error: grpo-adv runs on Linux and macOS, not on Windows itself; on Windows run it in WSL"
