@@ -14,6 +14,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import ORDERED, PARTS, POST, SHAPE, Affine, Binary, Clip, NanToZero, Whiten
 from grpo_cli.engine.score import advantages
 from grpo_cli.errors import UnknownName, UsageError
+from tests.support.jobs import of_plan
 
 VALID = {"shape.overlong.max": 100.0, "shape.overlong.buffer": 10.0}  # an overlong op is refused without them
 FIELDS = [(part, f.name) for part, kind in PARTS.items() for f in dataclasses.fields(kind)]
@@ -407,3 +408,19 @@ def test_no_advantage_depends_on_a_setting_that_is_said_to_be_unread(settings: s
         tried += changed != plan
         assert advantages(changed, ROWS).tobytes() == before, name
     assert tried >= min(2, len(plan.unread))
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_read"),
+    [
+        ("divisor.level=batch", False),  # its std is that of the rewards
+        ("divisor.level=batch, divisor.of=residual", True),  # the residual of a lone row is one of them
+        ("divisor.level=group, divisor.of=residual", False),
+        ("divisor.level=group, alone.result=keep", True),
+    ],
+)
+def test_the_baseline_of_a_lone_row_is_read_where_its_residual_counts(settings: str, is_read: bool) -> None:  # noqa: FBT001 - a column of the table
+    assert ("alone.baseline" not in of(settings).unread) is is_read
+    group = [[1.0], [0.0, 1.0, 1.0]]
+    own, zero = (of_plan(of(settings, f"alone.baseline={name}"), *group) for name in ("own", "zero"))
+    assert (own != zero) is is_read

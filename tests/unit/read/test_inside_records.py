@@ -10,9 +10,11 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import feather
 
 import grpo_cli
 from grpo_cli.errors import DataError, UsageError
@@ -83,6 +85,19 @@ def test_replaced_advantages_are_verified(name: str, text: str, reward: str) -> 
 
 
 FULL = '{"q": "a", "rollouts": [{"r": 0}, {"r": 1}]}'
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_a_list_of_objects_may_have_a_fixed_size(suffix: str) -> None:
+    rollout = pa.struct([("r", pa.float64()), ("text", pa.string())])
+    records = [[{"r": 1.0, "text": "x"}, {"r": 0.0, "text": "y"}], [{"r": 0.25, "text": "z"}, {"r": 0.75, "text": "x"}]]
+    table = pa.table({"prompt": ["p0", "p1"], "rollouts": pa.array(records, pa.list_(rollout, 2))})
+    path = Path(f"a{suffix}")
+    if suffix == ".parquet":
+        pq.write_table(table, path)
+    else:
+        feather.write_feather(table, path)
+    assert advantages(path, "rollouts[].r", method="dr-grpo") == [0.5, -0.5, -0.25, 0.25]
+
+
 EMPTY = ['{"q": 1, "rollouts": []}', '{"q": 2, "rollouts": null}', '{"q": 3}']
 
 

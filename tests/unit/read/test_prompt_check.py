@@ -220,6 +220,15 @@ def test_a_text_of_any_name_that_comes_back_in_one_group_is_a_prompt(suffix: str
     assert "--group=ask makes a group of each prompt" in said
 
 
+def test_of_a_large_file_some_runs_of_rows_are_compared() -> None:
+    firsts = range(0, 7 * 128 + 1, 128)  # 64 rows from here
+    rows = by_shard(asked, 7 * 128 + 64)
+    for at, row in enumerate(rows):
+        if not any(first <= at < first + 64 for first in firsts):
+            row["ask"] = None  # no prompt: were it compared, the column would be none of prompts
+    assert "groups of group_id hold several prompts: ask differs" in refused(saved(rows, Path("rollouts.jsonl")))
+
+
 def test_prompts_that_take_turns_are_seen_in_a_small_file() -> None:
     rows = by_shard(lambda at: f"How many are {at // 32 * 8 + at % 8} and one?")
     assert "groups of group_id hold several prompts: ask differs" in refused(saved(rows, Path("rollouts.jsonl")))

@@ -83,10 +83,10 @@ def test_a_stream_gives_the_bytes_of_the_whole(groups: list[str], pieces: int, m
 
 
 def test_the_facts_of_a_stream_are_those_of_the_whole() -> None:
-    data = lines("a011 b11 c00 d1 e55")
+    data = lines("a011 b11 c00 d1 e55 f2 g01")  # what is skipped comes in several pieces
     _, of_file = whole(data, group="prompt_id")
     _, facts = streamed(data, pieces=7)
-    names = "rows groups group_sizes singletons batches unscorable zero_variance status skipped plan"
+    names = "rows groups group_sizes singletons batches unscorable zero_variance status skipped kept plan"
     for name in names.split():
         assert facts[name] == of_file[name]
     assert facts["reward"]["mean"] == pytest.approx(of_file["reward"]["mean"])
