@@ -85,6 +85,8 @@ def test_replaced_advantages_are_verified(name: str, text: str, reward: str) -> 
 
 
 FULL = '{"q": "a", "rollouts": [{"r": 0}, {"r": 1}]}'
+
+
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
 def test_a_list_of_objects_may_have_a_fixed_size(suffix: str) -> None:
     rollout = pa.struct([("r", pa.float64()), ("text", pa.string())])

@@ -26,12 +26,18 @@ def test_lists_of_advantages_are_made_a_few_at_a_time(at_once: int, heights: lis
 
 @pytest.mark.parametrize("others", [{}, {"mask": "m"}, {"length": "n", "teacher_logprobs": "t"}], ids=str)
 def test_the_log_probabilities_may_count_the_tokens(others: dict[str, str]) -> None:
-    TokenColumns(tokens="lp", token_logprobs="lp", **others).check([])
+    TokenColumns(**{"tokens": "lp", "token_logprobs": "lp", **others}).check([])
 
 
 @pytest.mark.parametrize(
     "twice",
-    [{"mask": "a"}, {"length": "a"}, {"prompt_tokens": "a"}, {"teacher_logprobs": "a"}, {"mask": "a", "token_logprobs": "lp"}],
+    [
+        {"mask": "a"},
+        {"length": "a"},
+        {"prompt_tokens": "a"},
+        {"teacher_logprobs": "a"},
+        {"mask": "a", "token_logprobs": "lp"},
+    ],
     ids=str,
 )
 def test_no_other_column_counts_the_tokens_twice(twice: dict[str, str]) -> None:
