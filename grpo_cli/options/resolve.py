@@ -124,6 +124,20 @@ def own_options(texts: Iterable[str], known: Collection[str]) -> Given:
     return given
 
 
+def over(own: Given, below: Given) -> Given:
+    """The options of one plan, and below them those for all plans: a field that both set is that of its own."""
+    fields = settings(own)
+    if "set" in below and "set" not in own:
+        items = [item for item in below.set if not _overlaps(item.partition("=")[0].strip(), fields)]
+        below = Given(below, set=items) if items else below.without({"set"})
+    return Given(below, **own)
+
+
+def _overlaps(field: str, others: Iterable[str]) -> bool:
+    """Whether a field is one of these, a part of one, or has one as its part."""
+    return any(f"{field}.".startswith(f"{other}.") or other.startswith(f"{field}.") for other in others)
+
+
 def parts_of(given: Given) -> dict[str, Given]:
     """The options of each part of --plan-by: its own, and below them those of the run; empty without --plan-by.
 
@@ -135,7 +149,7 @@ def parts_of(given: Given) -> dict[str, Given]:
         left_out = {*BY_VALUE}
         if FORMULA - {"param"} & {*own}:
             left_out |= FORMULA
-        parts[value] = Given(given.without(left_out), **own)
+        parts[value] = over(own, given.without(left_out))
     # An option of the run applies to the plans that read it; if none does, it is refused.
     unused = {}
     for value, part in parts.items():
@@ -285,7 +299,7 @@ def origin(given: Given, plan: Plan) -> Origin | None:
 def settings(given: Given) -> dict[str, object]:
     """Dotted settings from the options that were given."""
     fields = {}
-    # --set names one field of the plan, so it is applied last.
+    # --set names one field of the plan, so it is applied last: one plan's own --set may follow an option for all plans.
     for name, value in sorted(given.items(), key=lambda item: item[0] == "set"):
         option = OPTIONS.get(name)
         if option is not None and option.sets:
@@ -325,7 +339,7 @@ def refuse_twice(given: Given) -> None:
                     continue
                 words = " ".join(EVERY[name].words(item))
                 for other, before in setters.items():
-                    if f"{field}.".startswith(f"{other}.") or other.startswith(f"{field}."):
+                    if _overlaps(field, [other]):
                         raise UsageError(f"{before} and {words} both set {other}", "leave one of them out")
                 setters[field] = words
 

@@ -12,7 +12,7 @@ from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.engine.score import score
 from grpo_cli.errors import UsageError, Way, Written
 from grpo_cli.options.given import Given
-from grpo_cli.options.resolve import counting, own_options, plan_of
+from grpo_cli.options.resolve import counting, over, own_options, plan_of
 from grpo_cli.options.table import OF_PART, OPTIONS, OUTPUT
 from grpo_cli.read.build_table import read
 from grpo_cli.read.checks.scored import refuse_singletons, refuse_unscorable
@@ -145,5 +145,5 @@ def _options(given: Given) -> dict[str, Given]:
         name, *options = items(text)
         if text in plans:
             raise UsageError(f"{text!r} is named twice", "append options to tell them apart: grpo,scale=batch")
-        plans[text] = Given({**common, **own_options(options, known - {kind}), kind: name})
+        plans[text] = over(Given(own_options(options, known - {kind}), **{kind: name}), common)
     return plans

@@ -17,7 +17,7 @@ from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.config import with_config
 from grpo_cli.options.given import Given
-from grpo_cli.options.resolve import normalized, plan_of, settings
+from grpo_cli.options.resolve import normalized, parts_of, plan_of, settings
 from grpo_cli.options.table import OF_KINDS, OPTIONS
 from grpo_cli.runs.compute_files import Job
 from grpo_cli.schemas.table import Mark
@@ -283,6 +283,21 @@ def test_a_file_means_what_it_says_and_a_flag_wins_field_by_field(text: str, fla
     found = meaning(of_file(text.replace("; ", "\n"), flags))
     assert flat("", options_of(wanted)).items() <= found.items()
     assert "plan.post.whiten.level" not in found
+
+
+OF_ONE_PLAN = """
+set = ["divisor.epsilon=2"]                 | epsilon = 1.0               | 1 2
+set = ["divisor.epsilon=2"]                 | scale = "batch"             | 2 2
+epsilon = 1.0                               | set = ["divisor.epsilon=2"] | 2 1
+set = ["divisor.floor=0.5"], epsilon = 1.0  | set = ["divisor.epsilon=2"] | 2 1
+"""
+
+
+@pytest.mark.parametrize(("of_run", "own", "epsilons"), lines(OF_ONE_PLAN))
+def test_a_field_that_a_plan_sets_itself_is_not_that_of_the_run(of_run: str, own: str, epsilons: str) -> None:
+    run = Given(options_of(of_run), plan_by="env", plans={"a": options_of(own), "b": Given()})
+    parts = parts_of(run)
+    assert [plan_of(parts[value]).divisor.epsilon for value in "ab"] == [*map(float, epsilons.split())]
 
 
 @pytest.mark.parametrize("option", ["where", "fail-on", "group", "reward", "map"])

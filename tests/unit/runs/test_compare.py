@@ -89,6 +89,9 @@ def test_common_options_hold_for_every_plan_and_several_parameters_may_follow_on
     grpo, trl = facts("--method grpo --preset trl-grpo --epsilon 0.5")["plans"]
     assert grpo["plan"]["divisor"]["epsilon"] == 0.5
     assert trl["plan"]["divisor"]["epsilon"] == 0.5
+    of_all, own = facts("--set divisor.epsilon=2 --method grpo,epsilon=1 --preset trl-grpo")["plans"]
+    assert own["plan"]["divisor"]["epsilon"] == 1.0
+    assert of_all["plan"]["divisor"]["epsilon"] == 2.0
     passk, _ = facts("--method passk,param=k=3,param=epsilon=0.5 --method grpo")["plans"]
     assert passk["plan"]["params"] == {"k": 3, "epsilon": 0.5}
 
