@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from pyarrow import ipc
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
-from grpo_cli.files.inputs import Input
+from grpo_cli.files.inputs import Input, Section
 from grpo_cli.formats import registry
 from grpo_cli.formats.columnar import stderr_silenced
 from grpo_cli.formats.interface import Weaving
@@ -546,6 +546,17 @@ def test_single_rows_are_values_and_json_texts(name: str, *, scanned_before: boo
         assert found == [TEXTS[row] for row in rows]
         texts = single(known, source, index, rows, "text", as_json=True)
         assert [json.loads(text) for text in texts] == found
+
+
+@pytest.mark.parametrize(("rows", "letters", "cheap"), [(1000, 10, 512), (64, 1 << 18, 15), (4, 5 << 20, 4)])
+def test_few_rows_of_an_object_are_cheap_if_they_are_long(rows: int, letters: int, cheap: int) -> None:
+    """4 MiB of a row group are decoded, but never more than 512 rows, nor fewer than 8 if there are so many."""
+    texts = pa.array([f"{at:0{letters}}" for at in range(rows)])
+    data = parquet_of(pa.table({"text": texts}), row_group_size=rows, use_dictionary=False, compression="none")
+    source = Section.between(in_memory(data), 0, len(data))
+    assert not source.is_local
+    found: Any = of(source).cheap_rows(source, None, rows)
+    assert [*found] == [*range(cheap)]
 
 
 def single(known: Any, source: Input, index: Any, rows: Any, column: str, *, as_json: bool = False) -> list[Any]:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
 from tests.support.command import Done, adv
 
@@ -72,3 +73,21 @@ def test_entries_that_describe_the_schema_learn_of_the_new_column() -> None:
     assert [field["name"] for field in fields] == ["prompt_id", "reward", "advantage"]
     assert [*json.loads(found[b"huggingface"])["info"]["features"]] == ["prompt_id", "reward", "advantage"]
     assert found[b"mine"] == b"kept"
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+@pytest.mark.parametrize("suffix", [".arrow", ".parquet"])
+def test_a_column_that_is_replaced_keeps_its_place(suffix: str, position: int) -> None:
+    before = table().add_column(position, "advantage", pa.array(np.full(ROWS, 9.0)))
+    path = Path(f"in{suffix}")
+    out = Path(f"out{suffix}")
+    if suffix == ".parquet":
+        pq.write_table(before, path)
+    else:
+        feather.write_feather(before, path)
+    done = run("compute", path, "-o", out, "--group", "prompt_id", "--replace", "--quiet")
+    assert not done.status, done.err
+    after = pq.read_table(out) if suffix == ".parquet" else feather.read_table(out)
+    assert after.column_names == before.column_names
+    assert after["advantage"].to_pylist() != before["advantage"].to_pylist()
+    assert after.drop(["advantage"]).equals(before.drop(["advantage"]))

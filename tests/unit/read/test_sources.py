@@ -340,3 +340,9 @@ def test_a_file_of_metrics_beside_rollouts_is_named(tmp_path: Path) -> None:
     said = refused(tmp_path)
     assert "metrics.csv: no column 'prompt_id'; it is in 1 of 2 files, such as " in said
     assert "rollouts.csv: give only these" in said
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".jsonl", ".parquet", ".arrow"])
+def test_a_file_without_lines_of_json_has_no_broken_ones_to_skip(suffix: str) -> None:
+    path = write(f"a{suffix}", [{"prompt_id": "a", "reward": 0.0}, {"prompt_id": "a", "reward": 1.0}])
+    assert look(path, on_error="skip", method="dr-grpo").scored.rows[".advantage"].to_list() == [-0.5, 0.5]
