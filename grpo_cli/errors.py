@@ -54,12 +54,17 @@ class Written(NamedTuple):
 
     before: int | None = 0  # None: unknown, since several processes were writing
     total: int | None = None  # None: all that the run would have written
+    names: Sequence[str] = ()  # of those that are complete
 
     def __str__(self) -> str:
         if self.before is None:
             return "; other outputs may have been written"
         if self.before:
-            return f"; {self.before} of {self.total} outputs had been written, the others were not"
+            named = [*self.names]
+            if len(named) > _FEW:
+                named[1:-1] = ["..."]
+            those = f" ({printable(', '.join(named))})" if named else ""
+            return f"; {self.before} of {self.total} outputs had been written{those}, the others were not"
         return ", no output was written" if self.total else ", nothing was written"
 
 

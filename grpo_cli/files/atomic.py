@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from io import BufferedRandom, FileIO
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import BinaryIO, Final, cast
 
 from grpo_cli.errors import DataError, InputChanged, UsageError, Way, Written, reason
@@ -59,7 +60,7 @@ def replacing(
             yield device
         return
     state = _refuse_existing(target, force=force or retried, in_place=in_place)
-    with _explained(target):
+    with _explained(target, in_place=in_place):
         remove_abandoned(target.parent)
         temporary = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.tmp")
         try:
@@ -116,6 +117,27 @@ def locked(source: Input) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def refuse_unwritable(paths: Iterable[Path], *, in_place: bool = False) -> None:
+    """Refuse files that could not be renamed into their folders: those take no new file, or let nobody replace another's."""
+    tried = set[Path]()
+    for path in paths:
+        target = Path(os.path.realpath(path))
+        state = _state(path)
+        if state is not None and not stat.S_ISREG(state.st_mode):  # a device or a pipe is written directly
+            continue
+        with _explained(target, in_place=in_place):
+            if target.parent not in tried:
+                TemporaryFile(dir=target.parent).close()
+                tried.add(target.parent)
+            if state is not None and _is_of_others(state, target.parent.stat()):
+                raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(target))
+
+
+def _is_of_others(state: os.stat_result, folder: os.stat_result) -> bool:
+    """Whether the folder (as /tmp, by its sticky bit) lets only the owner of a file, or its own, replace it."""
+    return bool(folder.st_mode & stat.S_ISVTX) and os.geteuid() not in {0, state.st_uid, folder.st_uid}
 
 
 def _refuse_existing(target: Path, *, force: bool, in_place: bool = False) -> os.stat_result | None:
@@ -252,25 +274,25 @@ def _sync_directory(folder: Path) -> None:
 
 
 @contextmanager
-def _explained(target: Path) -> Iterator[None]:
+def _explained(target: Path, *, in_place: bool = False) -> Iterator[None]:
     """Turn an error of the operating system into one line that says what helps."""
     try:
         yield
     except OSError as error:
-        explained = _refusal(target, error)
+        explained = _refusal(target, error, ELSEWHERE if in_place else "choose another -o")
         if explained is None:
             raise
         raise explained from error
 
 
-def _refusal(target: Path, error: OSError) -> DataError | None:
+def _refusal(target: Path, error: OSError, elsewhere: str) -> DataError | None:
     """The error with what the user can do; None if it has nothing to do with the output."""
     place = str(target)
     # A disk error is of this disk only if it names the output.
     is_lost = error.errno in _LOST and (error.errno != errno.EIO or error.filename == place)
     if is_lost or error.errno in _DENIED:
         written = Written() if is_lost else None
-        return DataError(f"cannot be written: {reason(error)}", "choose another -o", place=place, written=written)
+        return DataError(f"cannot be written: {reason(error)}", elsewhere, place=place, written=written)
     if error.errno in {errno.ENOENT, errno.ENOTDIR} and not target.parent.is_dir():
         return DataError(f"there is no directory {target.parent}", f"mkdir -p {target.parent}", place=place)
     return None

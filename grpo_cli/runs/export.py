@@ -17,6 +17,7 @@ from grpo_cli.choosing.groups import choose_groups
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError, Written
+from grpo_cli.files.atomic import refuse_unwritable
 from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES, ExportKind, kinds_that_take, listed
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import plan_of
@@ -37,7 +38,7 @@ from grpo_cli.targets.table import target as trainer
 from grpo_cli.values.paths import items
 from grpo_cli.write.outputs import Output, Target, choose_beside, choose_target, is_folder, refuse_summary
 from grpo_cli.write.records import write_records
-from grpo_cli.write.write_outputs import Phase, make_folders, one_of_several, sink
+from grpo_cli.write.write_outputs import Phase, finishing, make_folders, one_of_several, paths_of, sink
 
 VERSION: Final = 1
 ARITHMETIC = (SHAPE, METHOD, DIVISOR, SKIPPED, POST)  # options of advantages alone
@@ -306,9 +307,10 @@ def _write(job: Job, opened: Opened, narrow: Narrow, recorded: Recorded, watchin
     steps = STEPS[job.wanted.to]
     refuse_changed(opened.tables)
     make_folders(opened.targets)
+    refuse_unwritable(paths_of(opened.targets))
     outputs = zip(opened.targets, recorded.outputs.values(), strict=True)
     for at, (target, part) in enumerate(outputs):
-        with one_of_several(at, len(opened.targets)), sink(target, force=job.output.force) as handle:
+        with one_of_several(at, opened.targets, finishing(job.output)), sink(target, force=job.output.force) as handle:
             pieces = steps.texts(narrow, recorded.columns, part)
             counted = _counted(pieces, len(recorded.records.columns), watching)
             write_records(counted, recorded.names, part.columns, handle, target.format, _not_written(job.wanted))

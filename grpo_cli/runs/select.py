@@ -17,7 +17,7 @@ from grpo_cli.choosing.selected import Selected, select_rows
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError, Way, Written
-from grpo_cli.files.atomic import folders_synced
+from grpo_cli.files.atomic import folders_synced, refuse_unwritable
 from grpo_cli.files.compression import is_packed
 from grpo_cli.formats import registry
 from grpo_cli.formats.convert import convert, taken
@@ -43,7 +43,7 @@ from grpo_cli.write.outputs import (
     is_folder,
     refuse_summary,
 )
-from grpo_cli.write.write_outputs import Phase, make_folders, merged_keys, one_of_several, paths_of, sink
+from grpo_cli.write.write_outputs import Phase, finishing, make_folders, merged_keys, one_of_several, paths_of, sink
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +141,7 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Selected:
     for rows in kept.values():
         parts = [*map(_Part, tables, narrow.scans, narrow.lengths, _of_tables(narrow, rows))]
         outputs += [parts] if joined else [[part] for part in parts]
-    notes = _write([*zip(targets, outputs, strict=True)], force=output.force)
+    notes = _write([*zip(targets, outputs, strict=True)], output)
     seconds = round(time.perf_counter() - started, 3)
     return replace(facts, warnings=[*facts.warnings, *notes], seconds=seconds)
 
@@ -186,13 +186,15 @@ class _Part(NamedTuple):
     rows: Index
 
 
-def _write(outputs: Sequence[tuple[Target, Sequence[_Part]]], *, force: bool) -> list[str]:
+def _write(outputs: Sequence[tuple[Target, Sequence[_Part]]], output: Output) -> list[str]:
     """Write each output from its parts; return notes for the user.
 
     Rows of one input are written as they are, those of several as lines or as a frame with the columns of all.
     """
     notes = []
-    with folders_synced(paths_of([target for target, _ in outputs])):
+    targets = [target for target, _ in outputs]
+    refuse_unwritable(paths_of(targets))
+    with folders_synced(paths_of(targets)):
         for at, (target, parts) in enumerate(outputs):
             table, scanned, length, rows = parts[0]
             same = target.format.same_as(table.format)
@@ -204,7 +206,10 @@ def _write(outputs: Sequence[tuple[Target, Sequence[_Part]]], *, force: bool) ->
             as_it_is = not empty and not table.source.deferred and is_packed(table.source) == bool(target.packing)
             whole = alone and same and len(rows) == length and as_it_is
             to = target._replace(packing="") if whole else target
-            with one_of_several(at, len(outputs)), sink(to, force=force, sync_folder=False) as handle:
+            with (
+                one_of_several(at, targets, finishing(output)),
+                sink(to, force=output.force, sync_folder=False) as handle,
+            ):
                 if whole:
                     with table.source.open() as source:
                         shutil.copyfileobj(source, handle)

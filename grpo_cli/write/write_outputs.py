@@ -17,8 +17,8 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.score import Scored
-from grpo_cli.errors import DataError, UsageError, Written, reason
-from grpo_cli.files.atomic import folders_synced, locked, replacing
+from grpo_cli.errors import Cure, DataError, GrpoError, UsageError, Way, Written, reason
+from grpo_cli.files.atomic import folders_synced, locked, refuse_unwritable, replacing
 from grpo_cli.files.compression import packing
 from grpo_cli.files.stores import uploading
 from grpo_cli.formats.convert import convert
@@ -106,13 +106,28 @@ def in_turn(
 ) -> list[str]:
     """Write one output after the other."""
     notes = list[str]()
+    shorter = False  # whether an input has lost rows by now
     with folders_synced(paths_of(targets)):
         for writing in writings:
             if writing.before:
                 phase("writing", writing.before, len(targets))
-            with one_of_several(writing.before, len(targets)):
+            with one_of_several(writing.before, targets, finishing(output, shorter=shorter)):
                 notes += write_one(output, writing)
+            shorter |= output.in_place and writing.weaving.take is not None
     return notes
+
+
+def finishing(output: Output, *, shorter: bool = False) -> Cure:
+    """How a run that stopped between two outputs is finished: by writing all of them again, since groups may span files."""
+    if shorter:
+        return "rows of dropped groups are gone from the files that were written: restore them before you run it again"
+    if output.replace or (output.force and not output.in_place):
+        return "when that is put right, run the same command again"
+    return Way(
+        "--replace" if output.in_place else "--force",
+        lead="when that is put right, add",
+        why="to write all of them again",
+    )
 
 
 def write(
@@ -135,6 +150,7 @@ def write(
     for table in tables:
         table.source.check()
     make_folders(targets)
+    _refuse_unwritable(output, tables, targets)
 
     def writings() -> Iterator[Writing]:
         each = zip(tables, targets, narrow.scans, _of_files(columns, narrow.lengths), strict=True)
@@ -143,6 +159,15 @@ def write(
             yield Writing(table, target, scanned.index, weaving, at)
 
     return writer(output, targets, writings())
+
+
+def _refuse_unwritable(output: Output, tables: Sequence[FileTable], targets: Sequence[Target]) -> None:
+    """Refuse what no output could be renamed to, before the first one is."""
+    if output.in_place:
+        for table in tables:
+            with locked(table.source):
+                pass
+    refuse_unwritable(paths_of(targets), in_place=output.in_place)
 
 
 def merged_keys(narrow: Narrow, tables: Sequence[FileTable], targets: Sequence[Target]) -> list[str]:
@@ -183,14 +208,17 @@ def _empty_keys(column: pl.Series, tables: Sequence[FileTable], targets: Sequenc
 
 
 @contextmanager
-def one_of_several(at: int, total: int) -> Iterator[None]:
-    """Around the writing of one output: an error says that `at` of `total` were written before it."""
+def one_of_several(at: int, targets: Sequence[Target], then: Cure) -> Iterator[None]:
+    """Around the writing of one output: an error names the outputs that were written before it, and what finishes the others."""
     try:
         yield
-    except DataError as error:
-        if error.written is not None and at:
-            error.written = Written(at, total)
-        raise
+    except (GrpoError, OSError) as error:
+        if not at:
+            raise
+        found = error if isinstance(error, GrpoError) else DataError(reason(error), place=error.filename or "")
+        found.written = Written(at, len(targets), [target.name for target in targets[:at]])
+        found.cures = [*found.cures, then]
+        raise found from error.__cause__
 
 
 def paths_of(targets: Sequence[Target]) -> list[Path]:

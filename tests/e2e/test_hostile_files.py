@@ -175,7 +175,8 @@ def test_of_several_outputs_those_that_were_written_before_a_disk_failed_are_cou
     done = adv(f"{line} --group-within file -o out/ -q")
     assert done.status == 1
     assert (
-        "b.jsonl: cannot be written: no space left on device; 1 of 3 outputs had been written, the others were not; choose another -o"
+        "b.jsonl: cannot be written: no space left on device; 1 of 3 outputs had been written (out/a.jsonl), "
+        "the others were not; choose another -o; when that is put right, add --force to write all of them again"
         in done.err
     )
     assert [*files(Path("out"))] == ["a.jsonl"]

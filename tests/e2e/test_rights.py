@@ -53,6 +53,9 @@ compute in.jsonl -o ro/old.jsonl --force | ro/old.jsonl: cannot be written: perm
 compute folder -o ro/new/ | ro/new: cannot be created: permission denied; choose another -o
 compute ro/old.jsonl | old.advantages.jsonl: cannot be written: permission denied
 compute ro/old.jsonl --in-place | ro/old.jsonl: cannot be written: permission denied
+compute in.jsonl ro/old.jsonl --group-within file --in-place | ro/old.jsonl: cannot be written: permission denied; write a new file with -o FILE
+compute in.jsonl ro/old.jsonl --group-within file | ro/old.advantages.jsonl: cannot be written: permission denied
+select in.jsonl ro/old.jsonl --group-within file --where 'size > 0' | ro/old.selected.jsonl: cannot be written: permission denied
 compute ro/old.parquet --in-place | ro/old.parquet: cannot be written: permission denied
 select in.jsonl --limit 1 -o - --summary ro/s.json | ro/s.json: cannot be written: permission denied; all other outputs were written
 select in.jsonl --limit 1 -o ro/out.jsonl | ro/out.jsonl: cannot be written: permission denied

@@ -18,6 +18,11 @@ from grpo_cli.errors import DataError, GrpoError, InputChanged, Spelling, Way, W
         (Written(), "no space left, nothing was written"),
         (Written(0, 3), "no space left, no output was written"),
         (Written(2, 3), "no space left; 2 of 3 outputs had been written, the others were not"),
+        (Written(1, 3, ["a"]), "no space left; 1 of 3 outputs had been written (a), the others were not"),
+        (
+            Written(17, 18, "abcdefghijklmnopq"),
+            "no space left; 17 of 18 outputs had been written (a, ..., q), the others were not",
+        ),
         (Written(None), "no space left; other outputs may have been written"),
     ],
 )

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import re
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,69 @@ def test_a_file_with_checksums_beside_it_is_not_replaced(path: Path, *, link: bo
     compute(named, in_place=True)
 
 
+# --- of several files ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two(place: Path) -> list[Path]:
+    return [write(place / name, ROWS) for name in ("a.jsonl", "b.jsonl")]
+
+
+def test_if_the_second_is_locked_the_first_is_not_replaced(two: list[Path]) -> None:
+    before = [path.read_bytes() for path in two]
+    with two[1].open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        with pytest.raises(DataError, match=r"b\.jsonl: another process has locked it"):
+            compute(*two, group_within="file", in_place=True)
+    assert [path.read_bytes() for path in two] == before
+
+
+def test_if_the_second_is_of_another_user_in_a_folder_for_all_the_first_is_not_replaced(
+    two: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = two[0].parent / "shared"
+    shared.mkdir(mode=0o1777)
+    shared.chmod(0o1777)
+    theirs = two[1].rename(shared / "b.jsonl")
+    before = two[0].read_bytes()
+    monkeypatch.setattr(os, "geteuid", lambda: theirs.stat().st_uid + 1)
+    with pytest.raises(DataError, match=r"b\.jsonl: cannot be written: operation not permitted; write a new file with"):
+        compute(two[0], theirs, group_within="file", in_place=True)
+    assert two[0].read_bytes() == before
+    shared.chmod(0o777)
+    compute(two[0], theirs, group_within="file", in_place=True)
+
+
+def test_if_the_disk_fails_at_the_second_what_is_done_is_named_and_the_way_out_finishes_it(
+    two: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = two[1].read_bytes()
+    asked: dict[str, Any] = {"group_within": "file", "in_place": True}
+    with monkeypatch.context() as patch:
+        full_after_one(patch)
+        with pytest.raises(DataError) as found:
+            compute(*two, **asked)
+    done = f"{two[1]}: cannot be written: no space left on device; 1 of 2 outputs had been written ({two[0]}), the others were not"
+    assert found.value.message == done
+    assert found.value.hints[-1] == "when that is put right, add --replace to write all of them again"
+    assert two[1].read_bytes() == before
+    compute(*two, **asked, replace=True)
+    finished = [path.read_bytes() for path in two]
+    for path in two:
+        write(path, ROWS)
+    compute(*two, **asked)
+    assert [path.read_bytes() for path in two] == finished
+
+
+def test_if_the_disk_fails_after_rows_were_dropped_no_option_is_said_to_bring_them_back(
+    two: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(two[0], [*ROWS, {"prompt_id": "c", "reward": 1}, {"prompt_id": "c", "reward": 1}])
+    full_after_one(monkeypatch)
+    with pytest.raises(DataError, match=r"rows of dropped groups are gone .*: restore them before you run it again"):
+        compute(*two, group_within="file", in_place=True, zero_variance="drop")
+
+
 @pytest.mark.parametrize(
     "options", [{"output": "x.jsonl"}, {"only": True}, {"duplicate": True, "zero_variance": "drop"}]
 )
@@ -151,6 +215,18 @@ def test_in_place_cannot_be_combined_with_other_outputs(options: dict[str, Any],
     with pytest.raises(UsageError, match="cannot be combined"):
         compute(path, in_place=True, **options)
     assert path.read_bytes() == before
+
+
+def full_after_one(patch: pytest.MonkeyPatch) -> None:
+    actual = os.fsync
+    calls = count()
+
+    def sync(fd: int) -> None:
+        if next(calls):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        actual(fd)
+
+    patch.setattr(os, "fsync", sync)
 
 
 def denied(*_: Any) -> int:
