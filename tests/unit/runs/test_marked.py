@@ -225,3 +225,12 @@ def test_a_stream_of_judges_and_evaluations_alone_has_no_rollout() -> None:
         "stream.jsonl: no row is a rollout: agent.trainable is false in 1, info.kind is eval or grade in 1; "
         in done.err
     )
+
+
+@pytest.mark.parametrize("reason", ["failure_kind", "failure_reason"])
+def test_the_reason_beside_a_column_that_was_named_is_counted(reason: str) -> None:
+    rows = [("false", "null"), ("true", '"timeout"'), ("true", '"oom"'), ("true", '"timeout"')]
+    line = '{{"id": "a", "reward": 1.0, "bad": {}, "' + reason + '": {}}}\n'
+    file = written("rollouts.jsonl", "".join(line.format(*row) for row in rows))
+    marks = facts_of(f"inspect {file} --group id --masked-column bad")["marks"]
+    assert {mark["reason"]: mark["rows"] for mark in marks} == {"timeout": 2, "oom": 1}
