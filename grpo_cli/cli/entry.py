@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from io import RawIOBase, TextIOWrapper
 from itertools import pairwise
 from threading import Timer
@@ -17,6 +18,7 @@ from typing import Any, Final, NoReturn
 from grpo_cli.cli.limits import is_little_memory, refuse_no_threads, watch_memory
 from grpo_cli.cli.terminal import CYAN, RED, coloured, set_colours
 from grpo_cli.errors import Cure, GrpoError, printable, reason
+from grpo_cli.files.finished import begin, is_complete, put_off
 from grpo_cli.files.kept import keeping
 
 # Modules and parsed rows are many objects with hardly a cycle: at Python's threshold of 700 the collector would walk
@@ -51,7 +53,7 @@ def main() -> NoReturn:
         _ignore_signals()
         gc.freeze()  # the memory goes with the process: no last search for cycles
     except KeyboardInterrupt:
-        _leave(INTERRUPTED, "interrupted, nothing was left half-written")
+        _leave(*((0,) if is_complete() else (INTERRUPTED, "interrupted, nothing was left half-written")))
     except BrokenPipeError:
         _leave(BROKEN_PIPE)
     except OSError as error:
@@ -63,8 +65,13 @@ def main() -> NoReturn:
         # polars turns a signal inside one of our functions that it calls into an exception of its own.
         if not _SIGNALS:
             raise
-        _leave(SIGNALLED + _SIGNALS[0])
-    sys.exit(SIGNALLED + _SIGNALS[0] if _SIGNALS else status)
+        _leave(_after_signal())
+    sys.exit(_after_signal() if _SIGNALS and not status else status)
+
+
+def _after_signal() -> int:
+    """The status of a run that got a signal: whoever repeats failed runs repeats none whose outputs are all there."""
+    return 0 if is_complete() else SIGNALLED + _SIGNALS[0]
 
 
 def _buffer_output() -> None:
@@ -100,6 +107,7 @@ def _run(words: Sequence[str]) -> int:
             log.addHandler(logging.StreamHandler())
         refuse_no_threads()
         watch_memory()
+        begin(0 if line.given.summary is None else 1)
         with keeping(prints=True):
             line.run()
     except GrpoError as error:
@@ -134,9 +142,14 @@ def _words_of_others(error: BaseException) -> str:
 _SIGNALS: Final[list[int]] = []  # the signals received that end the run
 
 
-def _signalled(number: int, _: object) -> NoReturn:
-    """Unwind, so that temporary files are removed."""
+def _signalled(number: int, _: object) -> None:
+    """Unwind, so that temporary files are removed; a file that gets its name at this moment is counted first."""
     _SIGNALS.append(number)
+    if not put_off(partial(_unwind, number)):
+        _unwind(number)
+
+
+def _unwind(number: int) -> NoReturn:
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     sys.exit(SIGNALLED + number)

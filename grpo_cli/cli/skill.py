@@ -19,6 +19,7 @@ def skill(given: Given) -> None:
         return
     from grpo_cli.errors import UsageError, Way, printable
     from grpo_cli.files.atomic import replacing
+    from grpo_cli.files.finished import expect
 
     target = Path(folder, NAME, "SKILL.md")
     force = bool(given.force)
@@ -33,6 +34,7 @@ def skill(given: Given) -> None:
             "exists", [Way("--force", why="to replace it", lead="add"), "choose another folder"], place=target
         )
     target.parent.mkdir(parents=True, exist_ok=True)
+    expect(1)
     with replacing(target, force=force) as handle:
         handle.write(text.encode())
     print(printable(str(target)))

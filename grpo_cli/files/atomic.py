@@ -19,6 +19,7 @@ from tempfile import TemporaryFile
 from typing import BinaryIO, Final, cast
 
 from grpo_cli.errors import DataError, InputChanged, UsageError, Way, Written, reason
+from grpo_cli.files.finished import naming
 from grpo_cli.files.inputs import Input
 from grpo_cli.files.kept import is_input
 
@@ -58,6 +59,8 @@ def replacing(
     if state is not None and not stat.S_ISREG(state.st_mode) and not stat.S_ISDIR(state.st_mode):
         with _explained(named), open(named, "wb", opener=_without_waiting) as device:
             yield device
+            with naming():  # what is not flushed may fail
+                device.flush()
         return
     state = _refuse_existing(target, force=force or retried, in_place=in_place)
     with _explained(target, in_place=in_place):
@@ -73,7 +76,8 @@ def replacing(
                     force = True
                 state = _refuse_existing(target, force=force, in_place=in_place) or state
                 is_like = state is None or _take_after(sink.fileno(), target, state)
-                _rename(temporary, target, force=force)
+                with naming():
+                    _rename(temporary, target, force=force)
                 if not is_like:
                     _log.warning("grpo-adv: %s had another owner or group: it is yours now", target)
         except BaseException:

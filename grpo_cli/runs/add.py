@@ -24,6 +24,7 @@ from grpo_cli.errors import (
     near_names,
     short,
 )
+from grpo_cli.files.finished import expect
 from grpo_cli.files.inputs import MAX_LINE, Input
 from grpo_cli.formats import registry
 from grpo_cli.formats.frame import FRAME, FrameReader
@@ -50,7 +51,7 @@ from grpo_cli.write.outputs import (
     refuse_read_columns,
     refuse_summary,
 )
-from grpo_cli.write.write_outputs import Phase, Writing, in_turn, make_folders
+from grpo_cli.write.write_outputs import Phase, Writing, in_turn, make_folders, paths_of
 
 VERSION: Final = 1
 Take = Literal["first", "last", "mean"]
@@ -178,6 +179,7 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Added:
     writing = Writing(table, target, matched.scanned.index, weaving, 0)
     phase("writing", 0, None)
     make_folders([target])
+    expect(len(paths_of([target])))
     notes = in_turn(output, [target], iter([writing]), phase)
     seconds = round(time.perf_counter() - started, 3)
     return replace(facts, warnings=[*facts.warnings, *notes], seconds=seconds)

@@ -18,6 +18,7 @@ from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError, Written
 from grpo_cli.files.atomic import refuse_unwritable
+from grpo_cli.files.finished import expect
 from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES, ExportKind, kinds_that_take, listed
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import plan_of
@@ -308,6 +309,7 @@ def _write(job: Job, opened: Opened, narrow: Narrow, recorded: Recorded, watchin
     refuse_changed(opened.tables)
     make_folders(opened.targets)
     refuse_unwritable(paths_of(opened.targets))
+    expect(len(paths_of(opened.targets)))
     outputs = zip(opened.targets, recorded.outputs.values(), strict=True)
     for at, (target, part) in enumerate(outputs):
         with one_of_several(at, opened.targets, finishing(job.output)), sink(target, force=job.output.force) as handle:

@@ -19,6 +19,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError, Way, Written
 from grpo_cli.files.atomic import folders_synced, refuse_unwritable
 from grpo_cli.files.compression import is_packed
+from grpo_cli.files.finished import expect
 from grpo_cli.formats import registry
 from grpo_cli.formats.convert import convert, taken
 from grpo_cli.formats.interface import PartOfRecord, Scanned, Weaving
@@ -194,6 +195,7 @@ def _write(outputs: Sequence[tuple[Target, Sequence[_Part]]], output: Output) ->
     notes = []
     targets = [target for target, _ in outputs]
     refuse_unwritable(paths_of(targets))
+    expect(len(paths_of(targets)))
     with folders_synced(paths_of(targets)):
         for at, (target, parts) in enumerate(outputs):
             table, scanned, length, rows = parts[0]

@@ -20,6 +20,7 @@ from grpo_cli.engine.score import Scored
 from grpo_cli.errors import Cure, DataError, GrpoError, UsageError, Way, Written, reason
 from grpo_cli.files.atomic import folders_synced, locked, refuse_unwritable, replacing
 from grpo_cli.files.compression import packing
+from grpo_cli.files.finished import expect
 from grpo_cli.files.stores import uploading
 from grpo_cli.formats.convert import convert
 from grpo_cli.formats.interface import Format, Index, Weaving
@@ -151,6 +152,7 @@ def write(
         table.source.check()
     make_folders(targets)
     _refuse_unwritable(output, tables, targets)
+    expect(len(paths_of(targets)))
 
     def writings() -> Iterator[Writing]:
         each = zip(tables, targets, narrow.scans, _of_files(columns, narrow.lengths), strict=True)

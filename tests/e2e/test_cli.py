@@ -152,8 +152,11 @@ def test_a_run_that_is_interrupted_while_it_writes_leaves_nothing_behind(large: 
             time.sleep(0.002)
         running.send_signal(number)
         _, said = running.communicate(timeout=60)
-    assert running.returncode == status, said
-    assert [path.name for path in large.iterdir()] == ["big.jsonl"]
+    left = sorted(path.name for path in large.iterdir())
+    if running.returncode == 0:  # on a busy machine the signal may come after the rename
+        assert left == ["big.jsonl", "out.jsonl.gz"], said
+    else:
+        assert (running.returncode, left) == (status, ["big.jsonl"]), said
     assert "Traceback" not in said
 
 

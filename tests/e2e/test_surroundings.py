@@ -174,9 +174,10 @@ def test_a_run_under_nohup_outlives_its_terminal() -> None:
     assert len(rows_of("out.jsonl")) == 2
 
 
-def run_with(script: str) -> subprocess.CompletedProcess[str]:
-    """`compute a.jsonl --in-place`, after a script has prepared the process."""
-    run = 'sys.argv[1:] = ["compute", "a.jsonl", "--in-place", "-q"]\nrunpy.run_module("grpo_cli", run_name="__main__")'
+def run_with(script: str, *line: str) -> subprocess.CompletedProcess[str]:
+    """`compute a.jsonl --in-place`, or with these other words, after a script has prepared the process."""
+    given = ["compute", "a.jsonl", *(line or ["--in-place"]), "-q"]
+    run = f'sys.argv[1:] = {given}\nrunpy.run_module("grpo_cli", run_name="__main__")'
     words = [sys.executable, "-c", f"import atexit, os, runpy, signal, sys, time\n{script}\n{run}"]
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
@@ -248,10 +249,52 @@ def run(*words):
 
 module.run = run
 """
-    done = run_with(script)
+    done = run_with(script, "-o", "-")
     assert done.returncode == 143
-    assert done.stdout == ""
     assert done.stderr == ""
+
+
+# When a signal is sent (the step, whether before or after it), more words of the line, and the status.
+MOMENTS = [
+    ("_rename", "before", "--in-place", 0),  # the step is taken before the signal acts
+    ("_rename", "after", "--in-place", 0),
+    ("_synced", "after", "--in-place", 143),
+    ("_sync_directory", "before", "--in-place", 0),
+    ("_rename", "after", "b.jsonl --group-within file -o out/", 143),
+    ("_sync_directory", "before", "b.jsonl --group-within file -o out/", 0),
+    ("_sync_directory", "before", "-o out.jsonl --summary s.json", 143),
+]
+
+
+@pytest.mark.parametrize(("step", "when", "words", "status"), MOMENTS)
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+def test_a_signal_leaves_status_0_if_every_output_has_its_name(
+    step: str, when: str, words: str, status: int, number: str
+) -> None:
+    Path("b.jsonl").write_bytes(Path("a.jsonl").read_bytes())
+    script = f"""
+import grpo_cli.files.atomic as atomic
+actual = atomic.{step}
+
+def signalled(*args, **more):
+    if {when!r} == "after":
+        actual(*args, **more)
+    atomic.{step} = actual
+    os.kill(os.getpid(), signal.{number})
+    time.sleep(0.01)
+    if {when!r} == "before":
+        actual(*args, **more)
+
+atomic.{step} = signalled
+"""
+    done = run_with(script, *words.split())
+    assert done.returncode == (130 if status and number == "SIGINT" else status), done.stderr
+    assert "Traceback" not in done.stderr
+    assert not [name for name in files() if name.endswith(".tmp")]
+    outputs = [path for path in map(Path, ("a.jsonl", "out.jsonl", "out/a.jsonl", "out/b.jsonl")) if path.exists()]
+    complete = ["advantage" in path.read_text() for path in outputs]
+    if status == 0:
+        assert sum(complete) == (2 if "out/" in words else 1)
 
 
 # --- what libraries need -------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from textwrap import wrap
 from grpo_cli import __version__
 from grpo_cli.errors import UsageError, printable
 from grpo_cli.files.atomic import replacing
+from grpo_cli.files.finished import expect
 from grpo_cli.render.figures import figures
 from grpo_cli.render.text import count, listing
 from grpo_cli.runs import group_rows
@@ -27,6 +28,7 @@ def write_report(inspection: Inspection, target: Path, command: str = "", *, for
     kind = kind_of(target)
     is_page = kind == "html"
     data = page_of(inspection, command).encode(errors=UNENCODED) if is_page else picture_of(inspection, kind)
+    expect(1)
     with replacing(target, force=force) as handle:
         handle.write(data)
     return len(data)
