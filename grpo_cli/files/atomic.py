@@ -41,12 +41,13 @@ def replacing(
     *,
     force: bool,
     retried: bool = False,
-    in_place: bool = False,
+    over: int | None = None,
     sync_folder: bool = True,
 ) -> Iterator[BinaryIO]:
     """Give a file to write; it is renamed to `path` if the body succeeds, and removed if not.
 
-    A file that the command reads is never replaced, unless `in_place` says that it is the one to change.
+    A file that the command reads is never replaced, but by --in-place: then `over` is the descriptor of the one to change
+    (see `locked`), and no other file is replaced, even if `path` is a link that leads elsewhere by now.
     With `retried`, an existing file with the same bytes was written by an earlier attempt, and is not refused.
     A symlink stays, and the file that it points to is replaced. A device or a pipe (`/dev/null`) has no old content
     to protect, so it is written directly. Its directory is synced as well, unless the caller does that (see
@@ -62,8 +63,8 @@ def replacing(
             with naming():  # what is not flushed may fail
                 device.flush()
         return
-    state = _refuse_existing(target, force=force or retried, in_place=in_place)
-    with _explained(target, in_place=in_place):
+    state = _refuse_existing(target, force=force or retried, over=over)
+    with _explained(target, in_place=over is not None):
         remove_abandoned(target.parent)
         temporary = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.tmp")
         try:
@@ -74,7 +75,7 @@ def replacing(
                 _synced(sink, target)
                 if retried and not force and target.is_file() and filecmp.cmp(temporary, target, shallow=False):
                     force = True
-                state = _refuse_existing(target, force=force, in_place=in_place) or state
+                state = _refuse_existing(target, force=force, over=over) or state
                 is_like = state is None or _take_after(sink.fileno(), target, state)
                 with naming():
                     _rename(temporary, target, force=force)
@@ -144,12 +145,14 @@ def _is_of_others(state: os.stat_result, folder: os.stat_result) -> bool:
     return bool(folder.st_mode & stat.S_ISVTX) and os.geteuid() not in {0, state.st_uid, folder.st_uid}
 
 
-def _refuse_existing(target: Path, *, force: bool, in_place: bool = False) -> os.stat_result | None:
+def _refuse_existing(target: Path, *, force: bool, over: int | None = None) -> os.stat_result | None:
     """The state of the file that may be replaced, or None if there is no such file."""
     state = _state(target)
+    if over is not None and (state is None or not os.path.samestat(state, os.fstat(over))):
+        raise InputChanged.between_readings(str(target))
     if state is None:
         return None
-    if is_input(state) and not in_place:
+    if is_input(state) and over is None:
         raise UsageError("is an input: it is never overwritten", "give another name", place=target)
     if stat.S_ISDIR(state.st_mode):
         raise UsageError("is a directory", ["give the name of a file", "end the name with a slash"], place=target)

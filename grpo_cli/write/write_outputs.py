@@ -270,15 +270,16 @@ def write_one(output: Output, writing: Writing, *, retried: bool = False) -> Seq
     if not output.in_place:
         return _write_one(output, writing, retried=retried)
     with locked(source) as fd:
-        notes = [*_write_one(replace(output, force=True), replace(writing, weaving=alone), retried=retried)]
+        forced = replace(output, force=True)
+        notes = [*_write_one(forced, replace(writing, weaving=alone), retried=retried, over=fd)]
         old = os.fstat(fd)
     if old.st_nlink:
         notes.append(f"{source.name}: other names of the file (hard links) keep the old content")
     return notes
 
 
-def _write_one(output: Output, writing: Writing, *, retried: bool) -> Sequence[str]:
-    """Write the output of a file, if the file does not change meanwhile."""
+def _write_one(output: Output, writing: Writing, *, retried: bool, over: int | None = None) -> Sequence[str]:
+    """Write the output of a file, if the file does not change meanwhile; `over` as in `replacing`."""
     table = writing.table
     target = writing.target
     index = writing.index
@@ -286,8 +287,7 @@ def _write_one(output: Output, writing: Writing, *, retried: bool) -> Sequence[s
     if output.long and not table.in_records:
         raise DataError("every row is already one rollout", "leave out --long", place=table.name)
     notes: Sequence[str] = ()
-    how = {"force": output.force, "retried": retried, "in_place": output.in_place}
-    with sink(target, **how, sync_folder=False) as handle:
+    with sink(target, force=output.force, retried=retried, over=over, sync_folder=False) as handle:
         if output.only:
             target.format.write_parts(map(with_lists, portions(weaving.added)), handle, weaving.metadata)
         elif output.long or not target.format.same_as(table.format):
@@ -305,7 +305,7 @@ def sink(
     force: bool,
     sync_folder: bool = True,
     retried: bool = False,
-    in_place: bool = False,
+    over: int | None = None,
 ) -> Iterator[BinaryIO]:
     """Open an output: a file that appears when it is complete, or standard output; compressed as its name says.
 
@@ -314,7 +314,7 @@ def sink(
     if target.url:
         opened = uploading(target.url, force=force or retried)
     elif target.path is not None:
-        opened = replacing(target.path, force=force, retried=retried, in_place=in_place, sync_folder=sync_folder)
+        opened = replacing(target.path, force=force, retried=retried, over=over, sync_folder=sync_folder)
     else:
         opened = _standard_output(target.format)
     with opened as plain, packing(plain, target.packing) as packed, _KeepsError(packed) as kept:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -619,3 +620,62 @@ def test_the_text_of_a_rollout_is_a_few_ranges_of_an_object(s3: Bucket, place: P
     for at in (0, 1_999, 3_999):
         assert [part.text for part in reader.passages(at)] == [rows["completion"][at]]
     assert s3.proxy.received < 3 * MB < path.stat().st_size / 3
+
+
+MARKED: Final = [
+    {**row, "prompt": row["prompt_id"], "completion": row["text"], "step": at // 8, "failure": "timeout" if at % 7 == 3 else None}
+    for at, row in enumerate(ROWS)
+]  # fmt: skip
+OF_A_STORE: Final = """
+compute IN --left-out-column failure=timeout -o OUT
+compute IN --left-out-column failure=timeout --facts -o OUT
+compute IN --rows 'step > 0' --facts -o OUT
+compute IN --rows 'failure is null' --zero-variance drop -o OUT
+compute IN --rows 'failure is null' --only -o OUT
+compute IN --masked-column failure=timeout --facts --column a -o OUT
+select IN --rows 'step > 0' --limit 2 -o OUT
+export IN --to sft --keep step,failure -o OUT
+export IN --to sft --form messages -o OUT
+export IN --to sft --form turns --rows 'step > 0' -o OUT
+export IN --to pairs --form raw --keep step -o OUT
+export IN --to weights --left-out-column failure=timeout --keep step -o OUT
+export IN --to prompts --pass-at 1,2 --keep step -o OUT
+export IN --to labels --keep failure -o OUT
+inspect IN --against BASE --cluster step --group prompt_id
+inspect IN --against BASE --pass-at 1,2 --rows 'step > 0' --group prompt_id
+inspect IN --left-out-column failure=timeout --by step
+compute IN --left-out-column failure=nothing -o OUT
+compute IN --rows 'step > 90' -o OUT
+compute IN --rows 'stop > 0' -o OUT
+compute IN --left-out-column step=x -o OUT
+export IN --to sft --keep nothing -o OUT
+compute IN --fail-on 'status.left-out == 0 and zero_variance.share >= 0' -o OUT
+compute IN --left-out-column failure=timeout --fail-on 'status.left-out > 2' -o OUT
+select IN --limit 2 --fail-on 'chosen.groups < 99' -o OUT
+inspect IN --against BASE --group prompt_id --fail-on 'solve_rate.mean < 2'
+"""
+
+
+@pytest.mark.parametrize(("line", "suffix"), paired(OF_A_STORE.strip().splitlines(), ["jsonl", "parquet", "csv"]))
+def test_every_option_does_with_an_object_what_it_does_with_a_file(s3: Bucket, line: str, suffix: str) -> None:
+    local = {"IN": f"in.{suffix}", "BASE": f"base.{suffix}", "OUT": f"out.{suffix}"}
+    write(local["IN"], MARKED)
+    write(local["BASE"], [{**row, "reward": 1.0 - float(str(row["reward"]))} for row in MARKED])
+    for name in ("IN", "BASE"):
+        s3.put(local[name], Path(local[name]))
+
+    def done(place: str) -> Any:
+        here = line
+        for name, path in local.items():
+            here = here.replace(name, f"{place}{path}")
+        ended = adv(here)
+        said = [re.sub(r"[\d.]+ s\b", "", text).replace(place, "") for text in (ended.out, ended.err)]
+        return ended.status, *(" ".join(text.replace("s3: //", "").split()) for text in said)
+
+    of_files = done("")
+    of_objects = done("s3://bucket/")
+    assert of_objects == of_files
+    if Path(local["OUT"]).exists():
+        assert s3[local["OUT"]] == Path(local["OUT"]).read_bytes()
+    assert len(s3.keys()) == 2 + Path(local["OUT"]).exists()
+    assert Path(local["OUT"]).exists() == (of_files[0] == 0 and "OUT" in line)

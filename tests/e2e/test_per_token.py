@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from random import Random
 from statistics import mean
 from types import SimpleNamespace
 from typing import Any, cast
@@ -204,3 +205,31 @@ def test_tokens_are_counted_beyond_four_billion() -> None:
     facts = token_facts(TokenColumns(tokens="a"), token_lists.Tokens(cast("pl.Series", Lists)))
     assert facts.tokens == (1 << 32) + 1
     assert facts.response_tokens == 1 << 32
+
+
+@pytest.mark.parametrize(("suffix", "seed"), paired(["jsonl", "parquet", "arrow"], range(20)))
+def test_shuffled_rows_of_groups_over_several_files_each_get_the_list_of_their_own_mask(suffix: str, seed: int) -> None:
+    """Beside a loop over the same rows; the mask has gaps, and lists of no token, and some rows do not count."""
+    drawn = Random(seed)  # noqa: S311 - rows of a test
+    rows: list[Row] = [
+        {"prompt_id": at // 5, "reward": drawn.choice([0, 0.25, 1]), "at": at, "failed": drawn.random() < 0.2,
+         "loss_mask": [drawn.choice([0, 1, -100]) for _ in range(drawn.randrange(6))]}
+        for at in range(60)
+    ]  # fmt: skip
+    drawn.shuffle(rows)
+    cuts = sorted(drawn.sample(range(1, 60), 3))
+    parts = [rows[low:high] for low, high in zip([0, *cuts], [*cuts, 60], strict=True)]
+    for number, part in enumerate(parts):
+        write(f"in/{number}.{suffix}", part)
+    ran(f"compute in --group-within input -o out/ -q {MASK} --left-out-column failed")
+    for number, part in enumerate(parts):
+        found = rows_of(f"out/{number}.{suffix}")
+        assert [row["at"] for row in found] == [row["at"] for row in part]
+        for row in found:
+            votes = [one["reward"] for one in rows if one["prompt_id"] == row["prompt_id"] and not one["failed"]]
+            if row["failed"]:
+                assert row["advantage"] is None
+            else:
+                own = row["reward"] - mean(votes) if len(votes) > 1 else 0.0
+                wanted = [own if one not in {0, -100} else 0.0 for one in row["loss_mask"]]
+                assert row["advantage"] == pytest.approx(wanted, abs=1e-12)

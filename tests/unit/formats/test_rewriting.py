@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -91,3 +92,38 @@ def test_a_column_that_is_replaced_keeps_its_place(suffix: str, position: int) -
     assert after.column_names == before.column_names
     assert after["advantage"].to_pylist() != before["advantage"].to_pylist()
     assert after.drop(["advantage"]).equals(before.drop(["advantage"]))
+
+
+@pytest.mark.parametrize("year", [1900, 1969, 2024, 2262, 9999])
+@pytest.mark.parametrize("groups", [3, 5, 12])
+def test_96_bit_timestamps_are_spliced_replaced_verified_and_read_as_they_are(year: int, groups: int) -> None:
+    times = [
+        None if row % 5 == 0 else datetime(year, 12, 31, 23, 59, 59, row, UTC).replace(tzinfo=None)
+        for row in range(ROWS)
+    ]
+    given = table(at=pa.array(times, pa.timestamp("us")), text=["x" * row for row in range(ROWS)])
+    pq.write_table(given, "in.parquet", use_deprecated_int96_timestamps=True, row_group_size=groups)
+    before = Path("in.parquet").read_bytes()
+    pages = before[: len(before) - 8 - int.from_bytes(before[-8:-4], "little")]
+    late = [row for row, time in enumerate(times) if time is not None and time.microsecond > 5]
+    assert not run("compute", "in.parquet", "-o", "out.parquet", "--facts", "-q").status
+    assert not run("compute", "out.parquet", "-o", "again.parquet", "--replace", "-m", "rloo", "-q").status
+    assert not run("select", "in.parquet", "-o", "all.parquet", "--limit", "100", "-q").status
+    some = ("--rows", f"at > '{year}-12-31T23:59:59.000005'", "-q", "-m", "dr-grpo")
+    assert not run("compute", "in.parquet", "-o", "late.parquet", *some).status
+    assert not run("select", "in.parquet", "-o", "all.jsonl", "--limit", "100", "-q").status
+    for name in ("out", "again", "all", "late"):
+        whole = Path(f"{name}.parquet")
+        assert whole.read_bytes().startswith(pages)  # the pages of every other column
+        found = pq.ParquetFile(whole, coerce_int96_timestamp_unit="us").read()
+        assert found["at"].to_pylist() == times
+    assert not run("verify", "out.parquet", "--against", "in.parquet").status
+    assert not run("verify", "again.parquet", "--against", "out.parquet", "--column", "advantage").status
+    advantages = pq.read_table("late.parquet", columns=["advantage"])["advantage"].to_pylist()
+    rewards = given["reward"].to_pylist()
+    for row, advantage in enumerate(advantages):
+        group = [rewards[one] for one in late if one // 4 == row // 4]
+        wanted = rewards[row] - sum(group) / len(group) if len(group) > 1 else 0
+        assert advantage == (pytest.approx(wanted, abs=1e-12) if row in late else None)
+    read = [json.loads(line)["at"] for line in Path("all.jsonl").read_text().splitlines()]
+    assert [text and datetime.fromisoformat(text) for text in read] == times

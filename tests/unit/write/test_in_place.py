@@ -6,16 +6,20 @@ import errno
 import fcntl
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from grpo_cli.errors import DataError, UsageError
+from grpo_cli.errors import DataError, InputChanged, UsageError
+from grpo_cli.files.atomic import replacing
 from grpo_cli.formats.parquet import splice
 from grpo_cli.formats.parquet.footer import Unspliceable
 from grpo_cli.write.verify import verify
+from tests.support.command import files
 from tests.support.jobs import compute, rows_of, samples_in, write
 
 ROWS = [{"prompt_id": name, "reward": i % 2} for name in "ab" for i in range(4)]
@@ -77,6 +81,38 @@ def test_a_symlink_stays_and_the_file_behind_it_changes(path: Path) -> None:
     compute(link, in_place=True)
     assert link.is_symlink()
     assert path.read_bytes() == path.with_name(f"new{path.suffix}").read_bytes()
+
+
+@pytest.mark.parametrize("elsewhere", ["a file", "an input", "nothing"])
+def test_a_link_that_leads_elsewhere_for_a_moment_gives_no_file_the_rows_of_another(
+    path: Path, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before and after that moment it leads to the file that was read, so that only who replaces it can see."""
+    link = path.with_name(f"link{path.suffix}")
+    other = path.with_name(f"other{path.suffix}")
+    if elsewhere != "nothing":
+        write(other, [{**row, "reward": 7 + at % 2} for at, row in enumerate(ROWS)])
+    link.symlink_to(path.name)
+    before = files(path.parent)
+
+    def led_to(name: str) -> None:
+        link.unlink()
+        link.symlink_to(name)
+
+    @contextmanager
+    def for_a_moment(*words: Any, **more: Any) -> Iterator[Any]:
+        led_to(other.name)
+        try:
+            with replacing(*words, **more) as sink:
+                led_to(path.name)
+                yield sink
+        finally:
+            led_to(path.name)
+
+    monkeypatch.setattr("grpo_cli.write.write_outputs.replacing", for_a_moment)
+    with pytest.raises(InputChanged, match="the file changed while it was being read"):
+        compute(link, *[other] * (elsewhere == "an input"), in_place=True, group_within="file")
+    assert files(path.parent) == before
 
 
 def test_other_names_of_the_file_keep_the_old_content(path: Path) -> None:
