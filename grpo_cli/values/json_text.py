@@ -192,12 +192,17 @@ def on_one_line(text: str) -> str:
 
 def items_of(text: str) -> list[str]:
     """The JSON text of every item of a list."""
+    return [item for item, _ in items_with_values(text)]
+
+
+def items_with_values(text: str) -> list[tuple[str, Any]]:
+    """The JSON text of every item of a list, and its value."""
     items = []
     at = skip(text, 1)
     while text[at] != "]":
         start = at
-        _, at = _scanned(text, start)
-        items.append(text[start:at])
+        value, at = _scanned(text, start)
+        items.append((text[start:at], value))
         at = skip(text, at)
         if text[at] == ",":
             at = skip(text, at + 1)

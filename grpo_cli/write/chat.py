@@ -18,7 +18,7 @@ from typing import Any, Final
 import polars as pl
 
 from grpo_cli.values.chat import responds
-from grpo_cli.values.json_text import items_of
+from grpo_cli.values.json_text import items_of, items_with_values
 
 _SHAREGPT: Final[Mapping[str, str]] = {
     "human": "user",
@@ -83,7 +83,7 @@ def chats(texts: pl.Series) -> Chats:
         if turns.changed:
             changed[at] = f"[{','.join(turns.texts)}]"
     if changed:
-        texts = texts.scatter([*changed], [*changed.values()])
+        texts = texts.clone().scatter([*changed], [*changed.values()])
     return Chats(texts, [*changed], hidden, formless, wrong)
 
 
@@ -130,8 +130,7 @@ class _Turns:
 
     def read(self, text: str) -> None:
         """Read a list of items; NoMessage if one of them is no message of any form."""
-        for item in items_of(text):
-            value = json.loads(item)
+        for item, value in items_with_values(text):
             if not isinstance(value, dict):
                 raise NoMessage(f"an item of the conversation is no message: {item[:40]}")
             if _is_plain(value):
@@ -158,6 +157,15 @@ class _Turns:
         if isinstance(value.get("message"), dict) and "role" not in value:  # a choice of a chat completion
             value = value["message"]
             kind = None
+        said = _only_text(value)
+        if said is not None and value["role"] == "assistant":
+            self._begin("content", "tool_calls")
+            self._turn["content"] = said
+            return
+        if said is not None:
+            self._finish()
+            self._write({"role": value["role"], "content": said})
+            return
         role = value.get("role") or _SHAREGPT.get(str(value.get("from")), value.get("from"))
         if kind in _REASONING:
             self._think(value)
@@ -263,6 +271,17 @@ class _Turns:
         self.texts.append(_json(message))
 
 
+def _only_text(item: Mapping[str, Any]) -> str | None:
+    """The text of the usual item of Responses, a message with one part of text; nearly all items are such."""
+    content = item.get("content")
+    if item.get("type") != "message" or "name" in item or not isinstance(content, list) or len(content) != 1:
+        return None
+    part = content[0]
+    is_text = isinstance(part, dict) and part.get("type") in {"input_text", "output_text"}
+    said = part.get("text") if is_text and isinstance(item.get("role"), str) else None
+    return said if isinstance(said, str) else None
+
+
 def _is_plain(message: Mapping[str, Any]) -> bool:
     """Whether a message is one of a chat already: nothing of it changes."""
     content = message.get("content")
@@ -345,10 +364,17 @@ def _parsed(value: Any) -> Any:
     return value
 
 
+_ENCODED: Final = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` makes an encoder each time
+
+
 def _json(value: Any) -> str:
     """JSON text as people read it; with escapes where a text holds half of a pair of surrogates, which no file can."""
-    text = json.dumps(value, ensure_ascii=False)
-    return json.dumps(value) if any("\ud800" <= letter <= "\udfff" for letter in text) else text
+    text = _ENCODED(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value)
+    return text
 
 
 # --- tools -------------------------------------------------------------------------------------------------------
@@ -393,13 +419,11 @@ _NOTHING: Final = r'"(?:content|value)"\s*:\s*(?:""|null|\[\s*\])'
 def unanswered(texts: pl.Series) -> pl.Series:
     """Whether these conversations have no turn of the model with a text, a part or a call; false for null and for texts."""
     text = pl.col("")
-    is_list = text.str.starts_with("[")
-    perhaps = is_list & (~text.str.contains(f"(?i){_SPEAKS}") | text.str.contains(_NOTHING))
-    frame = texts.alias("").to_frame()
-    found = frame.select(perhaps.fill_null(value=False)).to_series()
-    at = found.arg_true()
-    silent = [not _answers(one) for one in texts.gather(at).to_list()]
-    return found.scatter(at, silent) if len(at) else found
+    frame = texts.alias("").to_frame().with_row_index("at").filter(text.str.starts_with("["))
+    some = frame.filter(~text.str.contains(_SPEAKS) | text.str.contains(_NOTHING))
+    at = some.filter(~text.str.contains(f"(?i){_SPEAKS}") | text.str.contains(_NOTHING))
+    silent = [not _answers(one) for one in at[""].to_list()]
+    return pl.repeat(False, len(texts), eager=True).scatter(at["at"].to_list(), silent)  # noqa: FBT003 - a value
 
 
 def _answers(text: str) -> bool:

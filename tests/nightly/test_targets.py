@@ -31,7 +31,19 @@ TORCH = "torch==2.13.0"
 PACKAGES = {
     "trl": [TORCH, "trl==1.16.0", "datasets", "jinja2"],
     "prime-rl": [TORCH, "trl==1.16.0", "renderers==0.1.12", "httpx", "openai"],
-    "verl": [TORCH, "trl==1.16.0", "omegaconf", "ray", "tensordict", "codetiming", "dill", "hydra-core", "pandas"],
+    "verl": [
+        TORCH,
+        "transformers<5",
+        "datasets",
+        "omegaconf",
+        "ray",
+        "tensordict",
+        "codetiming",
+        "dill",
+        "hydra-core",
+        "pandas",
+        "pillow",
+    ],
     "tinker": [TORCH, "tinker-cookbook==0.6.1"],
     "ms-swift": [TORCH, "ms-swift==4.6.0"],
 }

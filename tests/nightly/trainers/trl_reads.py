@@ -32,7 +32,11 @@ def sft(**more: Any) -> Any:
 def pairs() -> Any:
     of = tokenizer()
     made = trl.DPOTrainer(
-        model=model(of), args=trl.DPOConfig(**options(max_length=None)), train_dataset=loaded(FILE), processing_class=of
+        model=model(of),
+        ref_model=model(of),
+        args=trl.DPOConfig(**options(max_length=None)),
+        train_dataset=loaded(FILE),
+        processing_class=of,
     )
     for row in made.train_dataset:
         found = {side: of.decode(row[f"{side}_ids"]) for side in ("chosen", "rejected")}
@@ -52,13 +56,11 @@ def margin() -> Any:
 
 
 def labels() -> Any:
-    from trl.experimental.kto import KTOConfig, KTOTrainer
-
     of = tokenizer()
-    made = KTOTrainer(
+    made = trl.KTOTrainer(
         model=model(of),
         ref_model=model(of),
-        args=KTOConfig(**options(max_length=None)),
+        args=trl.KTOConfig(**options(max_length=None, per_device_train_batch_size=2)),
         train_dataset=loaded(FILE),
         processing_class=of,
     )

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-
-import trl
 from common import TEMPLATE, printed, texts, tokenizer
 from omegaconf import OmegaConf
 
 KIND, FILE = sys.argv[1:3]
 of = tokenizer(TEMPLATE)
-assert Path(trl.__file__).exists()
 found = []
 if KIND == "sft":
     from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
