@@ -110,6 +110,10 @@ class Input:
             raise _unreadable(self.name, error) from None
         if handle is None:  # it was a file when it was pinned
             raise InputChanged.between_readings(self.name)
+        # A link may lead elsewhere for this moment, and back again when it is checked.
+        if self.fd is None and os.fstat(handle.fileno()).st_ino != self.pin.inode:
+            handle.close()
+            raise InputChanged.between_readings(self.name)
         if self.on_read is None:
             return handle
         with handle:

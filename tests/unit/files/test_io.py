@@ -221,3 +221,18 @@ def test_a_limit_is_one_line_and_other_errors_of_the_body_pass_through(tree: Pat
     assert leftovers(tree) == []
     with pytest.raises(BrokenPipeError), replacing("out", force=False):
         raise BrokenPipeError
+
+
+def test_a_link_that_leads_elsewhere_while_it_is_opened_gives_no_bytes_of_another_file(tmp_path: Path) -> None:
+    """And back again before it is checked: the rows of `b` would get into the file of `a`."""
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    link = tmp_path / "in.jsonl"
+    link.symlink_to("a")
+    pinned = Input.at(link)
+    with pinned.open() as handle:
+        assert handle.read() == b"a"
+    link.unlink()
+    link.symlink_to("b")
+    with pytest.raises(InputChanged):
+        pinned.open()
