@@ -30,6 +30,7 @@ from grpo_cli.stats.inspection import Inspection, score_groups
 # The form of conversations: one list, prompt and completion as two lists, or what is in the file.
 Form = Literal["messages", "turns", "raw"]
 BETA = 1.0  # the temperature in exp(A / beta), unless --beta says otherwise
+MOST_COPIES = 1000  # of a row: more digits of a weight than anybody trains with, and an output of bearable size
 MAX_WEIGHT = 20.0  # the largest exp(A / beta), unless --max-weight says otherwise
 
 
@@ -84,6 +85,8 @@ class Wanted:
 
     def __post_init__(self) -> None:
         refuse_below(self, max_pairs=1, copies=1)
+        if self.copies is not None and self.copies > MOST_COPIES:
+            raise UsageError(f"--copies cannot be {self.copies}", f"it takes 1 to {MOST_COPIES:,}")
         for name in ("beta", "max_weight", "ratio_cap"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

@@ -377,7 +377,7 @@ def _other_sizes(facts: Inspected) -> Sections:
     notes = []
     if any(at.found == "model" for at in sizes):
         notes.append("larger groups: from the solve rates that fit these groups")
-    if any(at.found == "bound" for at in sizes):
+    if any(shares[0].startswith(">=") for _, shares in columns):
         notes.append(">= lower bound")
     yield "other sizes", [*aligned(columns, ("group size",)), *notes]
 

@@ -104,7 +104,8 @@ class Facts:
 
     def warned(self, warnings: Sequence[str]) -> Facts:
         """The facts with further warnings."""
-        return replace(self, summary=self.summary.warned(warnings))
+        summary = replace(self.summary, warnings=[*self.summary.warnings, *warnings])
+        return replace(self, summary=summary)
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,7 @@ def exits() -> str:
         1: "the data cannot be used, or the system refused a file: the message names file, row or group, and the flag that helps",
         2: "invalid command line",
         3: "a `--fail-on` condition holds; nothing was written",
-        130: "interrupted (128 + the signal's number: 143 terminated, 129 the terminal was closed)",
+        130: "interrupted (128 + the signal's number: 143 terminated, 129 the terminal was closed); 0 if every output had its name by then",
         141: "the reader of a pipe has left",
     }
     rows = [

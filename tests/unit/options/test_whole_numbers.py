@@ -27,6 +27,7 @@ select in.jsonl --limit N -o out.jsonl
 select in.jsonl --per-group N -o out.jsonl
 select in.jsonl --per-group 1 --pick random --seed N -o out.jsonl
 select in.jsonl --holdout 0.5 --holdout-seed N -o out.jsonl
+export in.jsonl --to weights --prompt prompt_id --response text --copies N -o out.jsonl
 export in.jsonl --to pairs --prompt prompt_id --response text --max-pairs N -o out.jsonl
 compute in.jsonl --method passk --param k=N -o out.jsonl
 compute in.jsonl --set groups.min_size=N -o out.jsonl
@@ -49,7 +50,7 @@ def test_each_option_that_takes_a_whole_number_has_a_line() -> None:
 def test_the_largest_count_is_taken_and_the_next_one_refused(line: str) -> None:
     largest = adv(line.replace("N", f"{LARGEST}"))  # any traceback fails here
     assert largest.status in {0, 1, 2}
-    assert largest.status == 0 or "--ddof" in line or "--expect-size" in line, largest.err
+    assert largest.status == 0 or "--ddof" in line or "--expect-size" in line or "--copies" in line, largest.err
     larger = adv(f"{line.replace('N', f'{LARGEST + 1}')}")
     assert larger.status == 2
     assert f"cannot be '{LARGEST + 1}'; it takes a whole number of at most {LARGEST}" in larger.err
