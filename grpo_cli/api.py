@@ -43,7 +43,7 @@ from grpo_cli.options.keywords import (
     SelectKeywords,
 )
 from grpo_cli.options.meant import unknown_option
-from grpo_cli.options.resolve import normalized, plan_of, refuse_twice, weights_of
+from grpo_cli.options.resolve import normalized, plan_of, refuse_twice, refuse_without_effect, weights_of
 from grpo_cli.options.table import BY_VALUE, COMPUTED, OF_PART, ON_FRAMES, OPTIONS
 from grpo_cli.read.build_table import read, read_parts
 from grpo_cli.read.layout import layout
@@ -209,9 +209,10 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
     """
     if plan is not None and not isinstance(plan, Plan):
         raise UsageError(f"a plan cannot be {plan!r}", "options have names: method='rloo', scale='batch'")
-    given = _checked(options, COMPUTED)
+    given = _checked("compute", options, COMPUTED)
     if plan is not None:
         _refuse_arithmetic(given)
+        refuse_without_effect(given, plan)
     parts = plan_by_of(given)
     whole_plan = plan or (plan_of(given) if parts is None else Plan())
     binding = binding_of(given)
@@ -274,7 +275,9 @@ def advantages(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKe
     return compute(frame, plan, **options).advantages
 
 
-def _checked(options: Mapping[str, Any], known: Collection[str], keywords: Mapping[str, str] = {}) -> Given:
+def _checked(
+    command: str, options: Mapping[str, Any], known: Collection[str], keywords: Mapping[str, str] = {}
+) -> Given:
     """Options with values as the command line would give them; None counts as not given. `keywords` have names of their own."""
     spelled = {name: keyword for keyword, name in keywords.items()}
     allowed = [spelled.get(name, name) for name in known]
@@ -290,7 +293,7 @@ def _checked(options: Mapping[str, Any], known: Collection[str], keywords: Mappi
         raise UsageError("against takes paths", "write the other run to a file, such as before.parquet")
     given = Given(normalized(name, value) for name, value in options.items() if value is not None)
     refuse_twice(given)
-    return given
+    return given.to_command(command)
 
 
 def _refuse_arithmetic(given: Given) -> None:
@@ -354,7 +357,7 @@ def audit(
     """
     from grpo_cli.guests.audit import run as audits
 
-    given = _checked(options, ON_FRAMES)
+    given = _checked("audit", options, ON_FRAMES)
     job = audits.Job.of(given, column=column)
     if plan is not None:
         job = replace(job, said=job.said._replace(claim=plan))
@@ -393,7 +396,9 @@ def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[AuditKeywor
         raise UsageError(f"plans cannot be {plans!r}", hint)
     if len(plans) < 2:  # noqa: PLR2004 - two are a comparison
         raise UsageError("a comparison needs two plans", hint)
-    given = _checked(options, ON_FRAMES)
+    given = _checked("compare", options, ON_FRAMES)
+    _refuse_arithmetic(given)
+    refuse_without_effect(given, *plans.values())
     contenders = {name: runs.Contender(plan) for name, plan in plans.items()}
     job = runs.Job(plans=contenders, binding=binding_of(given))
     tables, _ = opened(frame, job.binding)
@@ -510,7 +515,7 @@ def inspect(
     """
     if against is not None and not isinstance(against, Mapping):
         raise UsageError("against takes runs by their names", "give them as against={'step200': before}")
-    given = _checked(options, INSPECTED)
+    given = _checked("inspect", options, INSPECTED)
     lost = [name for name in ("cluster", "pass_at") if name in given]
     if lost and against is None:
         raise UsageError(
@@ -579,7 +584,7 @@ def select(frame: Any, **options: Unpack[SelectKeywords]) -> Selection[Any]:
     grpo_cli.select(frame, where="0.1 <= mean <= 0.9 and std > 0", per_group=4).frame
 
     """
-    job = selects.Job.of(_checked(options, SELECTED, SELECT_KEYWORDS))
+    job = selects.Job.of(_checked("select", options, SELECTED, SELECT_KEYWORDS))
     tables, _ = opened(frame, job.binding)
     _, chosen, facts = selects.selected(job, tables)
     frames = {name: _taken(frame, tables, rows) for name, rows in chosen.items()}
@@ -621,7 +626,7 @@ def export(frame: Any, to: ExportTo, **options: Unpack[ExportKeywords]) -> Selec
     grpo_cli.export(frame, to="pairs", min_margin=0.5).frame
 
     """
-    given = _checked({"to": to, **options}, EXPORTED, EXPORT_KEYWORDS)
+    given = _checked("export", {"to": to, **options}, EXPORTED, EXPORT_KEYWORDS)
     job = exports.Job.of(given, inputs=[str(frame)])
     if isinstance(frame, PATH):
         return _exported(*exports.records(job))
@@ -707,7 +712,7 @@ def report(
     """
     from grpo_cli.render.report import kind_of, page_of, write_report
 
-    given = _checked(options, INSPECTED)
+    given = _checked("report", options, INSPECTED)
     if path is None:
         return Page(page_of(_inspected(frame, given, rescored)))
     target = Path(path)
@@ -746,7 +751,7 @@ def add_columns(
     """
     from grpo_cli.runs import add
 
-    given = _checked(options, ADDED, ADD_KEYWORDS)
+    given = _checked("add", options, ADDED, ADD_KEYWORDS)
     given.update(source=os.fspath(frame) if isinstance(frame, PATH) else "a frame")
     if out is not None:
         given.update(output=str(out))

@@ -37,7 +37,7 @@ class Line(NamedTuple):
         """Load the body of the command and call it."""
         from grpo_cli.options.config import beside, with_config
 
-        given = with_config(self.given, self.command.takes, variable=True)
+        given = with_config(self.given, self.command.takes, variable=True).to_command(self.command.name)
         names_file = {"config", "no_config"} & {*self.given}
         if "config" in self.command.takes and not names_file and sys.stderr is not None:
             self._name_file(given)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
 
 from grpo_cli.cli.engine import refuse_engine, workers
-from grpo_cli.cli.output import progress, screen, show
+from grpo_cli.cli.output import progress, show
 from grpo_cli.errors import GateError, UsageError
 from grpo_cli.options.given import Given
-from grpo_cli.runs.compute_files import Facts, FactsOfParts, Job, run
-from grpo_cli.write.write_outputs import Computed
+from grpo_cli.runs.compute_files import Facts, Job, run
 
 
 def compute(given: Given) -> None:
@@ -30,25 +27,10 @@ def compute(given: Given) -> None:
         raise
     if done.facts is None:
         return
-    if job.dry_run and not given.json:
-        _explain(given, done.facts, done.parts)
+    if job.dry_run:  # as a line with --quiet shows it, too
+        show(given.without({"quiet"}), done.facts, "grpo_cli.render.explain:whole", parts=done.parts)
     else:
         show(given, done.facts, "grpo_cli.render.summary:render")
-
-
-def _explain(given: Given, facts: Facts | FactsOfParts, parts: Sequence[Computed]) -> None:
-    """Show how the numbers of each part come about."""
-    from grpo_cli.render import explain
-    from grpo_cli.render.text import Sheet
-
-    console = screen(given)
-    each = [part.facts for part in facts.parts] if isinstance(facts, FactsOfParts) else [facts]
-    for part, own in zip(parts, each, strict=True):
-        if isinstance(facts, FactsOfParts):
-            if part is not parts[0]:
-                console.print()
-            Sheet(console).part(facts.plan_by, own.summary.value)
-        explain.render(replace(own, inputs=facts.inputs), part.scored, part.narrow, console)
 
 
 def _streamed(job: Job) -> Facts:

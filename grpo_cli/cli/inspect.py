@@ -11,7 +11,7 @@ from grpo_cli.cli.output import emit, progress, screen, show
 from grpo_cli.errors import UsageError, Way
 from grpo_cli.options.commands import COMMANDS, command_line
 from grpo_cli.options.given import Given
-from grpo_cli.options.resolve import refuse_beside
+from grpo_cli.options.resolve import refuse_beside, refuse_without_effect
 from grpo_cli.options.table import EVERY
 from grpo_cli.runs.gate import Gate
 from grpo_cli.runs.inspect import Job, run
@@ -70,12 +70,14 @@ def _shown(given: Given) -> None:
     if kind is not None:
         from grpo_cli.render import inspect as view
 
+        if given.by is not None and found.facts.off_policy is None:
+            refuse_without_effect(given, drift_by_line=False)
         frame = view.table(found, show=key, by=given.by, sort=given.sort, top=given.top)
         emit(view.table_text(frame, kind, escaped=sys.stdout.isatty()))
     elif given.json:
         group = None if key is None else show_group(found, key)
         show(given, replace(found.facts, show=group), "grpo_cli.render.inspect:render")
-    elif key is not None:
+    elif key is not None and not given.quiet:
         from grpo_cli.render import inspect as view
 
         view.render_group(show_group(found, key, view.ROWS), screen(given))

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, Literal, get_type_hints
 
 from grpo_cli.engine.coerce import typed
+from grpo_cli.engine.estimators import expression
 from grpo_cli.engine.estimators.registry import ESTIMATORS, Estimator
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan_parts import (
@@ -93,16 +94,19 @@ class Plan:
 
     @property
     def may_read(self) -> tuple[str, ...]:
-        """Extra columns that are read if they are bound: a formula may name any."""
-        if self.method == "expression":
-            return tuple(ROLES)
-        named = list[str]()
+        """Extra columns that are read if they are bound."""
+        named = [role for role in ROLES if role in self.named]
         if any(isinstance(op, Length) for op in self.shape):
             named += ["input_length", "turns"]
         named.append("rollout")
         if self.method == "ema":
             named.append("role")
         return tuple(named)
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The quantities that its formula names; none if a method of the table computes the advantages."""
+        return expression.named(str(self.params["sql"])) if self.method == "expression" else frozenset()
 
     @property
     def unread(self) -> frozenset[str]:
@@ -115,7 +119,7 @@ class Plan:
         divides = divisor.level in {"group", "batch"}
         by_std = divides and divisor.measure == "std"
         of_batch = divisor.level == "batch"
-        in_formula = self.method == "expression"  # a formula may name it
+        named = self.named
         keeps_singletons = self.alone.result == "keep"
         skips = groups.zero_variance != "keep" or groups.min_size > 1
         is_read = {
@@ -123,10 +127,10 @@ class Plan:
             "unit.states": unit.state_weight,
             "divisor.of": divides,
             "divisor.measure": divides,
-            "divisor.ddof": by_std or in_formula or weight.by == "std",
+            "divisor.ddof": by_std or bool({"std", "batch_std"} & named) or weight.by == "std",
             "divisor.inside": by_std,
             "divisor.floor": by_std,
-            "divisor.epsilon": divides or in_formula or (divisor.level == "constant" and divisor.only_positive),
+            "divisor.epsilon": divides or "epsilon" in named or (divisor.level == "constant" and divisor.only_positive),
             "divisor.only_positive": divisor.level != "none",
             "divisor.least": divides,
             "divisor.constant": divisor.level == "constant",

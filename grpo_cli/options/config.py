@@ -147,6 +147,8 @@ def _merged(given: Given, config: Given, file: str, takes: Mapping[str, Option])
         by_flag = settings(given)
         kept = [item for item in config.set if item.partition("=")[0].strip() not in by_flag]
         merged["set"] = [*kept, *given.set]
+        config["set"] = kept
+    merged.of_file = {name: value for name, value in config.items() if name not in given or name in {"param", "set"}}
     return merged
 
 

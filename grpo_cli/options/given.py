@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from grpo_cli.options.keywords import Number, Switch, Text, Whole
@@ -84,13 +85,42 @@ class Given(dict[str, Any]):
     where: Texts
     write: Switch
 
+    def __init__(self, given: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), **more: Any) -> None:
+        super().__init__(given, **more)
+        # The command that they are given to; empty where no command is meant.
+        self.command = ""
+        # Those that a file of options sets: it serves several commands, so they may be without effect in this one.
+        self.of_file: Mapping[str, Any] = {}
+        if isinstance(given, Given):
+            self.command, self.of_file = given.command, given.of_file
+
+    def to_command(self, name: str) -> Given:
+        """The same options, given to this command."""
+        given = copy(self)
+        given.command = name
+        return given
+
+    def is_typed(self, name: str) -> bool:
+        """Whether the option is given, and not by a file of options alone."""
+        return name in self and dict.get(self, name) != self.of_file.get(name)
+
+    def typed_items(self, name: str) -> list[Any]:
+        """What is given of an option that may be given several times, without what a file of options gives."""
+        return [item for item in self.get(name, ()) if item not in self.of_file.get(name, ())]
+
     def among(self, names: Container[str]) -> Given:
         """The options with these names."""
-        return Given((name, value) for name, value in self.items() if name in names)
+        return self._of({name: value for name, value in self.items() if name in names})
 
     def without(self, names: Container[str]) -> Given:
         """The options with other names."""
-        return Given((name, value) for name, value in self.items() if name not in names)
+        return self._of({name: value for name, value in self.items() if name not in names})
+
+    def _of(self, options: Mapping[str, Any]) -> Given:
+        some = Given(options)
+        some.command = self.command
+        some.of_file = self.of_file
+        return some
 
     if not TYPE_CHECKING:  # it would allow every name
 

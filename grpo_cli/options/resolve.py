@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from shlex import quote
 from typing import Any, Final, get_origin
@@ -19,7 +19,7 @@ from grpo_cli.engine.presets import Preset, differences, preset, presets
 from grpo_cli.errors import UnknownName, UsageError, Way, near_names
 from grpo_cli.options.given import Given
 from grpo_cli.options.meant import meant
-from grpo_cli.options.needs import Asked, without_effect
+from grpo_cli.options.needs import Asked, idle
 from grpo_cli.options.table import BY_VALUE, EVERY, NO_ROLLOUTS, OF_PART, OPTIONS, Option
 from grpo_cli.values.paths import items
 
@@ -139,27 +139,44 @@ def _overlaps(field: str, others: Iterable[str]) -> bool:
 
 
 def parts_of(given: Given) -> dict[str, Given]:
-    """The options of each part of --plan-by: its own, and below them those of the run; empty without --plan-by.
-
-    A plan with its own preset, method or formula ignores those given for the run.
-    """
-    parts = dict[str, Given]()
+    """The options of each part of --plan-by: its own, and below them those of the run; empty without --plan-by."""
     plans = (given.plans or {}) if "plan_by" in given else {}
+    return with_shared(given.without(BY_VALUE), plans, together=FORMULA)
+
+
+def with_shared(shared: Given, plans: Mapping[str, Given], together: Collection[str] = ()) -> dict[str, Given]:
+    """The options of each plan: its own, and below them those that are given for all plans, where it reads them.
+
+    Those of `together` are for the plans without a preset, method or formula of their own. An option that no plan reads stays with each
+    of them, and is refused when the plan is made.
+    """
+    parts = {}
     for value, own in plans.items():
-        left_out = {*BY_VALUE}
-        if FORMULA - {"param"} & {*own}:
-            left_out |= FORMULA
-        parts[value] = over(own, given.without(left_out))
-    # An option of the run applies to the plans that read it; if none does, it is refused.
-    unused = {}
+        has_formula = bool(FORMULA - {"param"} & {*own})
+        parts[value] = over(own, shared.without(together if has_formula else ()))
+    asked = dict[str, Asked]()
     for value, part in parts.items():
         with suppress(UsageError):  # raised again when its plan is made
-            unused[value] = {row.option for row in without_effect(_asked(part))}
-    for value, names in unused.items():
-        for name in names - {*plans[value]}:
-            if any(name not in others for others in unused.values()):
-                del parts[value][name]
+            asked[value] = _asked(part)
+    for name in shared:
+        takers = [value for value, part in parts.items() if name in part and name not in plans[value]]
+        if parts and not takers and shared.is_typed(name):
+            of_its_own = "method, preset or formula" if name in FORMULA else EVERY[name].flag.removeprefix("--")
+            raise UsageError(f"{EVERY[name].flag} has no effect: every plan has its own {of_its_own}", "leave it out")
+        idlers = {value for value in takers if value in asked and name in {row.option for row in idle(asked[value])}}
+        if idlers < {*takers}:
+            for value in idlers:
+                _leave_unread(parts[value], name, asked[value])
     return parts
+
+
+def _leave_unread(part: Given, name: str, asked: Asked) -> None:
+    """Remove what a plan does not read of an option that another plan reads."""
+    kept = [item for item in part.set if asked.reads(item.partition("=")[0].strip())] if name == "set" else []
+    if kept:
+        part["set"] = kept
+    else:
+        del part[name]
 
 
 def plan_of(given: Given) -> Plan:
@@ -169,19 +186,19 @@ def plan_of(given: Given) -> Plan:
         raise UsageError("the method expression needs a formula", f"give --expr '{plan.params['sql']}'")
     if plan.method == "expression":  # before an output that exists is refused: --force would not help
         expression.parsed(str(plan.params["sql"]))
-    refuse_without_effect(given)
     if {"distill.clip", "distill.negative_only"} & {*settings(given)} and plan.distill.form == "add":
         wrong = "distill.clip and distill.negative_only have no effect with distill.form add"
         raise UsageError(wrong, Way("--set", "distill.form=reweight", lead="add"))
+    refuse_without_effect(given)
     size = given.expect_size
     if size is not None and size < 1:
         raise UsageError(f"a group cannot have {size} rows", "--expect-size takes 1 or more")
     return plan
 
 
-def _plan(given: Given, *, left_out: str = "") -> Plan:
-    """The plan, even if options have no effect; `left_out` is a field that is not set."""
-    flags = {name: value for name, value in settings(given).items() if name != left_out}
+def _plan(given: Given) -> Plan:
+    """The plan, even if options have no effect."""
+    flags = settings(given)
     if given.plans is not None:
         value = next(iter(given.plans), "VALUE")
         raise UsageError(
@@ -410,17 +427,27 @@ _TRANSLATED: Final[Mapping[str, Callable[[Any], Mapping[str, Any]]]] = {
 }
 
 
-def refuse_without_effect(given: Given, *names: str) -> None:
-    """Refuse options that have no effect here, or those of them with these names."""
-    asked = _asked(given)
-    for row in without_effect(asked):
-        if not names or row.option in names:
-            raise row.refusal(asked)
+def refuse_without_effect(given: Given, *plans: Plan, drift_by_line: bool = True) -> None:
+    """Refuse options that have no effect here: that none of these plans reads, or the one that the options make.
+
+    `drift_by_line` is whether a line for each value of --by has numbers that depend on advantages.
+    """
+    each = [Asked(given, plan, plan_without=None) for plan in plans] or [_asked(given)]
+    first, *others = ([*idle(replace(asked, drift_by_line=drift_by_line))] for asked in each)
+    for row in first:
+        if all(row in other for other in others):
+            raise row.refusal(replace(each[0], drift_by_line=drift_by_line))
+
+
+def with_effect(given: Given) -> Given:
+    """The options without those that have no effect, a file's too."""
+    typed = Given(dict(given)).to_command(given.command)
+    return given.without({row.option for row in idle(_asked(typed))})
 
 
 def _asked(given: Given) -> Asked:
     """The options with the plan that they make."""
-    return Asked(given, _plan(given), lambda field: _plan(given, left_out=field))
+    return Asked(given, _plan(given), lambda name: _plan(given.without({name})))
 
 
 def refuse_beside(name: str, given: Given, *others: str) -> None:

@@ -21,7 +21,7 @@ from grpo_cli.read.checks.registry import CHECKS, CHECKS_OF_ALL_PARTS, CHECKS_OF
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.group_keys import Coded, encode
 from grpo_cli.read.groups import Groups, Numbers, group, numbers, with_rollouts
-from grpo_cli.read.layout import Layout, layout
+from grpo_cli.read.layout import Layout, layout, of_single_reward
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import Request, Rule, choose, united
 from grpo_cli.read.tables import Binding, OverTables, Table, column_names
@@ -67,6 +67,7 @@ class PlanBy(NamedTuple):
 
     column: str
     plans: Mapping[str, tuple[Plan, Binding]]
+    of_several: tuple[str, ...] = ()  # flags for all plans, which have no effect if each reads a single reward
 
 
 class _Part(NamedTuple):
@@ -106,6 +107,8 @@ def read_parts(
     for of_parts in errors.values():
         if len(of_parts) == len(narrows):
             raise of_parts[0]
+    if parts.of_several and all(len(narrow.reward_names) == 1 for narrow in narrows):
+        raise of_single_reward(parts.of_several[0], narrows[0].reward_names[0])
     rule = whole.request.rule._replace(logged_column="")
     one_part_each(group(whole, rule))
     return narrows, (*of_input, *_without_rows(parts, of_values))

@@ -189,7 +189,15 @@ def with_names(draft: Layout, names: Sequence[str]) -> Layout:
             cures += [*numbers_inside(draft.tables), "rows without a reward must be scored first"]
         cures.append("grpo-adv schemas FILE shows what known layouts miss")
         raise DataError(f"no column looks like {what} (columns: {_listed(names, likely)})", cures)
+    if len(rewards) == 1 and draft.flags.of_several:
+        raise of_single_reward(draft.flags.of_several[0], rewards[0])
     return replace(draft, names=names, key=group, rewards=rewards)
+
+
+def of_single_reward(flag: str, reward: str) -> UsageError:
+    """The error of an option about several rewards where one was found."""
+    wrong = f"{flag} has no effect with a single reward, {reward}"
+    return UsageError(wrong, [Way("--reward", lead="name several with"), "leave it out"])
 
 
 def _listed(names: Sequence[str], likely: str) -> str:

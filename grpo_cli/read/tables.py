@@ -65,6 +65,7 @@ class Binding:
     rewards: tuple[str, ...] = ()
     # Numbers for texts as rewards (--map), None for a missing one.
     outcomes: Mapping[str, float | None] = field(default_factory=dict)
+    of_several: tuple[str, ...] = ()  # flags about several rewards, which have no effect where a single one is found
     roles: Mapping[str, str] = field(default_factory=dict)
     made: tuple[KlField, ...] = ()  # columns that are made from lists: that of the role kl
     carried: Mapping[str, Kind] = field(default_factory=dict)  # further columns to keep

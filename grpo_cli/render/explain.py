@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +18,10 @@ from grpo_cli.errors import DataError
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.render import plan_text, summary
 from grpo_cli.render.text import Sheet, aligned, clean, column, count, number, text_outcomes
-from grpo_cli.runs.compute_files import Facts
+from grpo_cli.runs.compute_files import Facts, FactsOfParts, Planned
 from grpo_cli.stats.facts import plain
 from grpo_cli.values.key_text import cut
+from grpo_cli.write.write_outputs import Computed
 
 SHOWN = 12  # this many rows of the group are shown
 PLACE = 24  # characters of the file and row of a row, if its group is in several files
@@ -26,11 +29,45 @@ MOST = 2_000_000  # rows that are worked out with all intermediate columns
 KEY = 60  # characters of a column of the key of the group
 # Extra columns that a reader needs to follow the arithmetic, where they fit.
 EXTRAS = ("length", "logprob", "baseline", "kl", "step_reward")
+FILES = 5  # of the outputs that are named
 DIGITS = 6  # of the statistics of a group
 
 
+def whole(facts: Facts | FactsOfParts, console: Console, *, parts: Sequence[Computed]) -> None:
+    """Print how the numbers of each part come about, and what a run would write; nothing has been or will be written."""
+    sheet = Sheet(console)
+    each = [part.facts for part in facts.parts] if isinstance(facts, FactsOfParts) else [facts]
+    for part, own in zip(parts, each, strict=True):
+        if isinstance(facts, FactsOfParts):
+            if part is not parts[0]:
+                sheet.blank()
+            sheet.part(facts.plan_by, own.summary.value)
+        render(replace(own, inputs=facts.inputs), part.scored, part.narrow, console)
+    sheet.blank()
+    if facts.planned is not None:
+        sheet.rows(_planned(facts.planned))
+    sheet.text("nothing was written")
+
+
+def _planned(planned: Planned) -> Iterator[tuple[str, list[str]]]:
+    """What a run would write."""
+    files = []
+    for name in planned.outputs[:FILES]:
+        over = " (written over)" if name in planned.replaced else ""
+        files.append(f"{clean(name)}{over}")
+    if more := len(planned.outputs) - len(files):
+        files.append(f"and {more:,} more files")
+    yield "would write", [*files, count(planned.rows, "row")]
+    new = ", ".join(f"{clean(name)} ({kind})" for name, kind in planned.columns.items())
+    kept = [] if planned.only is None else [f"of the input only {', '.join(map(clean, planned.only))}"]
+    yield "  columns", [new, *kept]
+    if planned.long:
+        yield "  rows", ["one for each rollout"]
+    yield "in the way", [*map(clean, planned.in_the_way)]
+
+
 def render(facts: Facts, scored: Scored, narrow: Narrow, console: Console) -> None:
-    """Print the columns and the grouping, the plan, and a group; nothing has been or will be written."""
+    """Print the columns and the grouping, the plan, and a group worked out."""
     sheet = Sheet(console)
     plan = facts.summary.plan
     sheet.rows(summary.rows(summary.READ, facts))
@@ -61,7 +98,6 @@ def render(facts: Facts, scored: Scored, narrow: Narrow, console: Console) -> No
             sheet.text(line)
     sheet.blank()
     sheet.warnings(facts.summary.warnings)
-    sheet.text("nothing was written")
 
 
 # --- the group ---------------------------------------------------------------------------------------------

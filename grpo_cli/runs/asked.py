@@ -36,6 +36,7 @@ from grpo_cli.write.outputs import STDOUT, Output
 from grpo_cli.write.token_lists import TokenColumns
 
 Made = TypeVar("Made")
+OF_SEVERAL = ("component_missing", "combine")  # options about several rewards
 _STDOUTS = frozenset({"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
 
 
@@ -106,6 +107,7 @@ def binding_of(given: Given) -> Binding:
         given,
         group=group,
         rewards=tuple(split_reward(text)[0] for text in given.reward),
+        of_several=() if given.reward else tuple(EVERY[name].flag for name in OF_SEVERAL if given.is_typed(name)),
         roles=roles,
         made=kl,
         rollouts=counting(given),
@@ -172,14 +174,15 @@ def plan_by_of(given: Given) -> PlanBy | None:
     plans = {}
     for value, own in parts_of(given).items():
         try:
-            plans[value] = plan_of(own), binding_of(own)
+            # An option for all plans may be for one with other rewards.
+            plans[value] = plan_of(own), replace(binding_of(own), of_several=())
         except UsageError as error:
             error.inside(f"[plan.{value}]")
             raise
     if not plans:
         cure = "give them with --plan, or as tables [plan.VALUE] in --config"
         raise UsageError("--plan-by needs a plan for each value", cure)
-    return PlanBy(column=given.plan_by, plans=plans)
+    return PlanBy(column=given.plan_by, plans=plans, of_several=binding_of(given).of_several)
 
 
 def output_of(given: Given, word: str = "advantages", tokens: TokenColumns | None = None) -> Output:
@@ -241,14 +244,6 @@ def draws_of(given: Given) -> tuple[int, ...] | None:
     if min(draws) < 1:
         raise UsageError("--pass-at takes integers from 1", "for example --pass-at 1,4,8")
     return tuple(dict.fromkeys(draws))
-
-
-def refuse_idle_seed(given: Given) -> None:
-    """Refuse a seed of no random choice; a file of options serves several commands."""
-    draws = {"limit", "control", "max_pairs", "copies", "config"} & {*given} or given.pick == "random"
-    if "seed" in given and not draws:
-        last = "--max-pairs, --copies" if "to" in given else "--pick random"
-        raise UsageError("--seed has no effect here", f"it draws for --limit, --control and {last}")
 
 
 def condition_of(given: Given, option: str, of: Literal["groups", "rows"] = "groups") -> Filter | None:

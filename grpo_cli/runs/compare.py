@@ -12,7 +12,7 @@ from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.engine.score import score
 from grpo_cli.errors import UsageError, Way, Written
 from grpo_cli.options.given import Given
-from grpo_cli.options.resolve import counting, over, own_options, plan_of
+from grpo_cli.options.resolve import counting, own_options, plan_of, with_shared
 from grpo_cli.options.table import OF_PART, OPTIONS, OUTPUT
 from grpo_cli.read.build_table import read
 from grpo_cli.read.checks.scored import refuse_singletons, refuse_unscorable
@@ -49,6 +49,7 @@ class Job(OnFiles):
     @classmethod
     def of(cls, given: Given) -> Job:
         """What options ask for."""
+        given = given.to_command("compare")
         plans = {text: Contender(plan_of(own), counting(own)) for text, own in _options(given).items()}
         for name in () if given.write else given:
             if name in OPTIONS and OPTIONS[name].panel == OUTPUT:
@@ -136,7 +137,6 @@ def _column_name(prefix: str, plan: str) -> str:
 
 def _options(given: Given) -> dict[str, Given]:
     """The options of each plan, by the text given to --preset or --method."""
-    common = given.among(OPTIONS)
     known = {*OF_PART} - {"reward", "rollout_reward"}  # all plans read the same columns
     presets = [("preset", text) for text in given.compared_presets]
     methods = [("method", text) for text in given.contenders]
@@ -145,5 +145,5 @@ def _options(given: Given) -> dict[str, Given]:
         name, *options = items(text)
         if text in plans:
             raise UsageError(f"{text!r} is named twice", "append options to tell them apart: grpo,scale=batch")
-        plans[text] = over(Given(own_options(options, known - {kind}), **{kind: name}), common)
-    return plans
+        plans[text] = Given(own_options(options, known - {kind}), **{kind: name})
+    return with_shared(given.among(OPTIONS), plans)

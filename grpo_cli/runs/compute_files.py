@@ -24,7 +24,7 @@ from grpo_cli.read.checks.scored import refuse_singletons, refuse_unscorable
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.request import unread_columns
-from grpo_cli.read.tables import FileTable, refuse_changed
+from grpo_cli.read.tables import FILE, FileTable, refuse_changed
 from grpo_cli.runs.asked import OnFiles, binding_of, is_silent, made, output_of, plan_by_of, tokens_of
 from grpo_cli.runs.gate import Gate
 from grpo_cli.runs.progress import HERE, Workers
@@ -36,6 +36,7 @@ from grpo_cli.write.outputs import (
     Target,
     choose_targets,
     is_folder,
+    planned_targets,
     refuse_columns,
     refuse_read_columns,
     refuse_summary,
@@ -43,7 +44,7 @@ from grpo_cli.write.outputs import (
 )
 from grpo_cli.write.refill import refill
 from grpo_cli.write.token_lists import OnTokens, token_facts, tokens_of_rows
-from grpo_cli.write.write_outputs import Computed, Phase, merged_keys, write
+from grpo_cli.write.write_outputs import Computed, Phase, merged_keys, not_in_records, write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +63,10 @@ class Job(OnFiles):
     @classmethod
     def of(cls, given: Given) -> Job:
         """What options ask for."""
+        given = given.to_command("compute")
         parts = plan_by_of(given)
         plans = {"": plan_of(given)} if parts is None else {name: plan for name, (plan, _) in parts.plans.items()}
         options = parts_of(given) or {"": given}
-        if "seed" in given and not {"duplicate", "config"} & {*given}:  # a file of options serves several commands
-            raise UsageError("--seed has no effect without --duplicate", Way("--duplicate", lead="add"))
         return made(
             cls,
             given,
@@ -79,6 +79,20 @@ class Job(OnFiles):
             silent=is_silent(given),
             origins={name: origin(own, plans[name]) for name, own in options.items()},
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """What a run would write that --explain stops."""
+
+    outputs: Sequence[str]  # the files, or stdout; empty if their names cannot be chosen
+    replaced: Sequence[str]  # those of them that exist and are written over, by --force or --in-place
+    # why the run would stop before it writes, such as a file that exists; empty if nothing is in the way
+    in_the_way: Sequence[str]
+    columns: Mapping[str, str]  # the new columns with their types, such as f64
+    only: Sequence[str] | None  # the columns of the input that --only keeps; None: all
+    long: bool  # whether a record with several rollouts becomes several rows
+    rows: int  # that are written, copies among them
 
 
 @dataclass(frozen=True)
@@ -99,6 +113,8 @@ class Facts:
     outputs: Sequence[str]  # the files that were written, or stdout; empty if nothing was
     # the tokens that get the advantages; absent without --per-token
     per_token: OnTokens | None = field(default=None, metadata=asked_by("--per-token"))
+    # what would be written; absent without --explain
+    planned: Planned | None = field(default=None, metadata=asked_by("--explain"))
     seconds: float | None = None  # the whole run took; absent if a gate stopped it
     config: str | None = None  # the file of options that was read; absent if none was
 
@@ -114,7 +130,7 @@ class FactsOfPart:
 
     INLINE: ClassVar = ("facts",)
     NOT_SHOWN: ClassVar = frozenset(
-        {"version", "inputs", "advantage_column", "more_columns", "outputs", "seconds", "config"}
+        {"version", "inputs", "advantage_column", "more_columns", "outputs", "planned", "seconds", "config"}
     )
 
     value: str  # of the column of --plan-by
@@ -137,6 +153,7 @@ class FactsOfParts:
     copied_rows: int  # always 0: --duplicate takes a single plan
     parts: Sequence[FactsOfPart]  # the result for each value of the column of --plan-by
     warnings: Sequence[str]  # about files and outputs; those about rows are in their part
+    planned: Planned | None = None  # what would be written; absent without --explain
     seconds: float | None = None  # the whole run took; absent if a gate stopped it
     config: str | None = None  # the file of options that was read; absent if none was
 
@@ -201,13 +218,16 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
         of_outputs = [*skipped, *merged]
         each = [_facts(job, part, read, of_outputs) for part in parts]
         facts = each[0] if job.parts is None else _of_parts(job.parts, each, [*of_files, *of_outputs])
+        if job.dry_run:
+            facts = replace(facts, planned=_planned(output, parts, tables))
         if job.gate is not None:
             _check(job.gate, facts, targets, time.perf_counter() - started)
 
     notes = write(output, parts, tables, targets, stages.phase, stages.write) if targets else []
     if facts is not None:
         seconds = round(time.perf_counter() - started, 3)
-        facts = replace(facts.warned(notes), outputs=[target.name for target in targets], seconds=seconds)
+        outputs = [target.name for target in targets]
+        facts = replace(facts.warned(notes), outputs=outputs, seconds=seconds)
     return Done(facts=facts, parts=parts)
 
 
@@ -268,6 +288,25 @@ def _prepare(job: Job, workers: Workers) -> tuple[list[FileTable], list[str], li
     if output.tokens is not None:
         refuse_token_lists(tables, targets, output.tokens)
     return tables, skipped, targets
+
+
+def _planned(output: Output, parts: Sequence[Computed], tables: Sequence[FileTable]) -> Planned:
+    """What would be written if this were no dry run."""
+    targets, in_the_way = planned_targets(tables, output)
+    in_the_way += [str(not_in_records(table)) for table in tables if output.long and not table.in_records]
+    over = output.force or output.in_place
+    narrow = parts[0].narrow
+    read = dict.fromkeys(name for part in parts for name in (*part.narrow.key.columns, *part.narrow.reward_names))
+    rows = [len(part.narrow.table) if part.rows is None else len(part.rows) for part in parts]
+    return Planned(
+        outputs=[target.name for target in targets],
+        replaced=[target.name for target in targets if over and target.path is not None and target.path.is_file()],
+        in_the_way=in_the_way,
+        columns=output.types,
+        only=[name for name in read if name not in {FILE, *output.types}] if output.only else None,
+        long=output.long,
+        rows=sum(rows) + (0 if narrow.foreign is None else len(narrow.foreign)),
+    )
 
 
 def _refuse_duplicates(job: Job, tables: Sequence[FileTable]) -> None:

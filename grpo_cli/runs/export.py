@@ -21,11 +21,12 @@ from grpo_cli.files.atomic import refuse_unwritable
 from grpo_cli.files.finished import expect
 from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES, ExportKind, kinds_that_take, listed
 from grpo_cli.options.given import Given
+from grpo_cli.options.needs import OF_ADVANTAGES
 from grpo_cli.options.resolve import plan_of
-from grpo_cli.options.table import DIVISOR, EVERY, METHOD, OPTIONS, POST, SHAPE, SKIPPED
+from grpo_cli.options.table import EVERY
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding, FileTable, refuse_changed
-from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, draws_of, made, output_of, refuse_idle_seed
+from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, draws_of, made, output_of
 from grpo_cli.runs.export_kinds import STEPS, Kind
 from grpo_cli.runs.export_targets import reads_of, refuse_moved, refuse_unread, to_know, written_form
 from grpo_cli.runs.gate import Gate
@@ -42,7 +43,6 @@ from grpo_cli.write.records import write_records
 from grpo_cli.write.write_outputs import Phase, finishing, make_folders, one_of_several, paths_of, sink
 
 VERSION: Final = 1
-ARITHMETIC = (SHAPE, METHOD, DIVISOR, SKIPPED, POST)  # options of advantages alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +57,10 @@ class Job(OnFiles):
     @classmethod
     def of(cls, given: Given, **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
+        given = given.to_command("export")
         plan = plan_of(given)
         plan.refuse_distill("an export")
         _refuse_idle(given, EXPORT_KINDS[str(given.to)])
-        refuse_idle_seed(given)
         binding = binding_of(given)
         wanted = wanted_of(given, plan, binding)
         refuse_unread(wanted, given.output)
@@ -135,16 +135,12 @@ class Exported:
 
 def _refuse_idle(given: Given, kind: ExportKind) -> None:
     """Refuse options of other kinds, and options of advantages where a kind has none."""
-    if kind.name == "labels" and "solved_at" in given and not _ARITHMETIC.isdisjoint(given):
+    if kind.name == "labels" and "solved_at" in given and not {*OF_ADVANTAGES}.isdisjoint(given):
         raise UsageError(
             "--solved-at has no effect beside a plan: labels are the signs of its advantages", "leave out one of them"
         )
     if kind.name == "weights" and "mask" in given and not {"ratio_cap", "kl_from"} & {*given}:
         raise UsageError("--mask has no effect on --to weights alone", "add --ratio-cap or --kl-from")
-    idle = [name for name in given if name in OPTIONS and OPTIONS[name].panel in ARITHMETIC]
-    idle = [name for name in idle if name not in {"preset", "presets", "set"}]  # they may say which rows count
-    if idle and not kind.has_advantages and "config" not in given:  # a file of options serves several commands
-        raise _of_other_kinds(idle[0], kind, WITH_ADVANTAGES)
     condition = condition_of(given, "where")
     draws = condition is not None and any(name.startswith("pass_at_") for name in condition.names)
     for name in given:
@@ -162,10 +158,6 @@ def _of_other_kinds(name: str, kind: ExportKind, kinds: Sequence[str], also: str
     return UsageError(wrong, f"it is for --to {listed(kinds)}{also}")
 
 
-# Options that name a plan: labels are then the signs of its advantages.
-_ARITHMETIC: Final = frozenset(name for name, row in OPTIONS.items() if row.panel in ARITHMETIC and name != "presets")
-
-
 def wanted_of(given: Given, plan: Plan, binding: Binding) -> Wanted:
     """What is exported."""
     choice = choice_of(given, per_group=1 if given.per_group is None else given.per_group)
@@ -173,7 +165,7 @@ def wanted_of(given: Given, plan: Plan, binding: Binding) -> Wanted:
     if length == "equal" or ("mask" in given and "length" in plan.needs):
         length = None  # the plan reads it, and it does not count tokens
     keep = tuple(dict.fromkeys(name for item in given.keep for name in items(item) if name))
-    by_sign = given.to == "labels" and not _ARITHMETIC.isdisjoint(given)
+    by_sign = given.to == "labels" and not {*OF_ADVANTAGES}.isdisjoint(given)
     return made(
         Wanted,
         given,

@@ -46,7 +46,7 @@ class Other(OnFiles):
     def of(cls, given: Given) -> Other:
         """What options ask for: the same as for the reward, except for its column if another is named."""
         if given.rescored_column is not None:
-            given = Given(given.without({"component_missing"}), reward=[given.rescored_column])
+            given = Given(given.without({"component_missing", "combine"}), reward=[given.rescored_column])
         inputs = [] if given.rescored is None else [given.rescored]
         return cls(inputs=inputs, plan=plan_of(given), binding=binding_of(given))
 

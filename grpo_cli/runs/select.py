@@ -27,7 +27,7 @@ from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable, OverTables, Table, in_one_type, refuse_changed
-from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, is_silent, made, output_of, refuse_idle_seed
+from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, is_silent, made, output_of
 from grpo_cli.runs.gate import Gate
 from grpo_cli.runs.inspect import other_runs, scored
 from grpo_cli.runs.progress import Watching
@@ -61,14 +61,11 @@ class Job(OnFiles):
     @classmethod
     def of(cls, given: Given) -> Job:
         """What options ask for."""
-        refuse_idle_seed(given)
-        choice = choice_of(given)
-        if "config" not in given:  # a file of options serves several commands
-            _refuse_idle(given, choice)
+        given = given.to_command("select")
         return made(
             cls,
             given,
-            choice=choice,
+            choice=choice_of(given),
             plan=plan_of(given),
             binding=binding_of(given),
             length=given.length_column,
@@ -76,20 +73,6 @@ class Job(OnFiles):
             gate=Gate.of(given, Selected),
             silent=is_silent(given) and "fail_on" not in given,
         )
-
-
-def _refuse_idle(given: Given, choice: Choice) -> None:
-    """Refuse options about rollouts that nothing here reads."""
-    if choice.pick == "shortest":
-        return
-    named = choice.names
-    counts_solved = "solved_runs" in named or any(name.startswith("pass_at_") for name in named)
-    if "solved_from" in given and not counts_solved:
-        cure = "it is for pass@K and solved_runs in --where and --by, and for --pick shortest"
-        raise UsageError("--solved-at has no effect here", cure)
-    if "length_column" in given and "length" not in named:
-        cure = "it is for length in --where and --by, and for --pick shortest"
-        raise UsageError("--length-column has no effect here", cure)
 
 
 def choice_of(given: Given, **more: Any) -> Choice:

@@ -15,7 +15,7 @@ import polars as pl
 
 from grpo_cli.engine.extra_columns import MASKED
 from grpo_cli.engine.score import Scored
-from grpo_cli.errors import DataError, UsageError, Way
+from grpo_cli.errors import DataError, GrpoError, UsageError, Way
 from grpo_cli.files.atomic import ELSEWHERE
 from grpo_cli.files.compression import suffix_of
 from grpo_cli.files.inputs import is_readable
@@ -65,6 +65,15 @@ class Output:
         extra = [f"{self.column}_{fact}" for fact in FACTS] if self.facts else []
         return [self.column, *self.also, *extra, *([f"{self.column}_copy"] if self.duplicate else [])]
 
+    @property
+    def types(self) -> dict[str, str]:
+        """The columns that will be added, with their types."""
+        advantage = f"list of {self.dtype}" if self.tokens is not None else self.dtype
+        of_facts = {"mean": "f64", "std": "f64", "size": "i64", "status": "text"}
+        types = dict.fromkeys((self.column, *self.also), advantage)
+        types |= {f"{self.column}_{fact}": of_facts[fact] for fact in FACTS if self.facts}
+        return types | ({f"{self.column}_copy": "bool"} if self.duplicate else {})
+
 
 class Target(NamedTuple):
     """One output: a path, an object (`url`), or standard output; `packing` is the suffix of its compression, or empty."""
@@ -89,6 +98,22 @@ def choose_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
     for target in targets:
         _refuse(target, output)
     return targets
+
+
+def planned_targets(tables: Sequence[FileTable], output: Output) -> tuple[list[Target], list[str]]:
+    """The outputs of a run that writes nothing, and what would stop one that does."""
+    in_the_way = []
+    try:
+        targets = _in_place_targets(tables, output) if output.in_place else _named_targets(tables, output)
+        _refuse_shared(targets)
+    except GrpoError as error:
+        return [], [str(error)]
+    for target in () if output.in_place else targets:
+        try:
+            _refuse(target, output)
+        except GrpoError as error:
+            in_the_way.append(str(error))
+    return targets, in_the_way
 
 
 def _refuse(target: Target, output: Output, *, makes_folders: bool = False) -> None:

@@ -285,7 +285,7 @@ def _write_one(output: Output, writing: Writing, *, retried: bool, over: int | N
     index = writing.index
     weaving = writing.weaving
     if output.long and not table.in_records:
-        raise DataError("every row is already one rollout", "leave out --long", place=table.name)
+        raise not_in_records(table)
     notes: Sequence[str] = ()
     with sink(target, force=output.force, retried=retried, over=over, sync_folder=False) as handle:
         if output.only:
@@ -296,6 +296,11 @@ def _write_one(output: Output, writing: Writing, *, retried: bool, over: int | N
             notes = table.format.weave(table.source, index, handle, weaving)
         table.source.check()
     return notes
+
+
+def not_in_records(table: FileTable) -> DataError:
+    """The error of --long where no record has several rollouts."""
+    return DataError("every row is already one rollout", "leave out --long", place=table.name)
 
 
 @contextmanager

@@ -50,6 +50,7 @@ MORE = [
     "inspect rewards.jsonl --where 'mean == 1' --config options.toml",
     "compute parts.jsonl --plan-by env --plan default: --plan b:method=rloo -o out.jsonl --per-token --tokens ids --config options.toml",
     "compute parts.jsonl --plan-by env --plan default:preset=trl-grpo -o folder/ --fail-on 'rows > 8'",
+    "compute parts.jsonl --plan-by env --plan default: --only --explain",
     "inspect steps.jsonl -g prompt_id,step --where 'mean < 0.5' --sort length --top 0 --by prompt_id",
     "inspect two_rewards.jsonl -r accuracy -r format --length-column sample --combine normalize",
     "inspect tokens.jsonl", "inspect tokens.jsonl --token-logprobs s --old-token-logprobs o --token-entropy e --by n",

@@ -110,6 +110,8 @@ def line_that_reads(command: str, reading: str, path: str) -> str:
         more = more.replace("--from in.jsonl", "")
     if reading == "rescored":
         more += " --rescored-column reward"
+    if reading == "presets":
+        more = f"{more.replace('sft', 'weights')} --preset ours"
     if reading == "before" and command in {"select", "export"}:
         more += " --where 'runs == 2'"
     return f"{line} {more}"

@@ -62,15 +62,15 @@ def _files(place: Path, scored: Path) -> None:
     shutil.copy(scored, place)
 
 
-@pytest.mark.parametrize(
-    "inputs", ["rewards.jsonl --singleton zero", "steps.jsonl --group-within step --batch-by step --clip=-5:5"]
-)
+@pytest.mark.parametrize("inputs", ["rewards.jsonl --singleton zero", "steps.jsonl --group-within step --clip=-5:5"])
 def test_a_summary_without_a_warning_fits_a_terminal_whatever_the_preset(inputs: str) -> None:
     fitting = 0
     per_row = [row for row in presets().values() if not (row.refused or row.plan.distill.coef)]
     computed = [row for row in per_row if {*row.plan.needs} <= {"length"}]
     for row in (tried := some(computed, 12)):
         length = "--length-column length" if row.plan.needs else ""
+        if row.plan.uses_batch and "steps" in inputs:
+            length += " --batch-by step"
         line = f"compute {inputs} --preset {row.name} {length} --force -o out.jsonl"
         done = adv(line)
         assert done.status == 0, (line, done.err)

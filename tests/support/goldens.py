@@ -14,6 +14,8 @@ from typing import Any, get_origin
 import polars as pl
 
 import grpo_cli
+from grpo_cli.cli.command import read
+from grpo_cli.options.resolve import plan_of
 from grpo_cli.options.table import OPTIONS
 from tests.support.command import adv
 
@@ -31,16 +33,26 @@ class Run:
 
     @property
     def args(self) -> list[str]:
-        """The options of the command."""
+        """The options of the command; those of the dataset say what a batch is, which is for plans with one."""
         facts = commands()["case"][self.case]
         beside = commands().get("dataset", {}).get(self.dataset, {}).get("args", [])
-        return [*facts["args"], *facts.get("on", {}).get(self.dataset, beside)]
+        args = [*facts["args"], *facts.get("on", {}).get(self.dataset, beside)]
+        if "--batch-by" in args and not _uses_batch(args):
+            at = args.index("--batch-by")
+            del args[at : at + 2]
+        return args
 
     @property
     def tolerance(self) -> float:
         """The general one; where the framework's float32 is off by more, what it is off by and a little."""
         deviations = cases()[self.case].get("dev_from_formula", {}).get(self.dataset, [])
         return float(TOLERANCE + 1.2 * max((one for one in deviations if isinstance(one, (int, float))), default=0.0))
+
+
+def _uses_batch(args: Sequence[str]) -> bool:
+    line = read(["compute", "x.parquet", *args])
+    assert not isinstance(line, int)
+    return plan_of(line.given.without({"batch_by"})).uses_batch
 
 
 @cache

@@ -83,7 +83,7 @@ def refused(*inputs: Path | str, **options: Any) -> str:
 
 
 def inspect_job(*inputs: Path | str, by_steps: bool = False, **options: Any) -> inspect.Job:
-    job = inspect.Job.of(given(options), inputs=[str(path) for path in inputs])
+    job = inspect.Job.of(given(options).to_command("inspect"), inputs=[str(path) for path in inputs])
     return replace(job, view=replace(job.view, by_steps=by_steps))
 
 

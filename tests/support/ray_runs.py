@@ -107,8 +107,10 @@ def shards(folder: Path, frame: pl.DataFrame, files: int = 5, suffix: str = "par
 
 
 def options_of(method: str) -> dict[str, Any]:
-    """The columns that a method needs."""
-    return {ROLES[need].flag[2:].replace("-", "_"): need for need in Plan.of({"estimator.name": method}).needs}
+    """The columns that a method needs, and what a batch is if it needs one."""
+    plan = Plan.of({"estimator.name": method})
+    columns = {ROLES[need].flag[2:].replace("-", "_"): need for need in plan.needs}
+    return {**columns, "batch_by": "input"} if columns and plan.uses_batch else columns
 
 
 def both(tmp_path: Path, source: Path, *, rows: int = ROWS, **options: Any) -> Mapping[str, Any]:

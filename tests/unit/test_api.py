@@ -481,8 +481,13 @@ def test_a_plan_does_what_its_options_do() -> None:
 def test_beside_a_plan_columns_may_be_named() -> None:
     data = pl.read_csv(b"p,r,n,s\na,0,1,1\na,2,3,1\nb,5,1,2\nb,5,1,2\n")
     plan = grpo_cli.Plan.of({"estimator.name": "opo"})
-    got = grpo_cli.advantages(data, plan, group="p", reward="r", length_column="n", batch_by="s", expect_size=2)
+    got = grpo_cli.advantages(data, plan, group="p", reward="r", length_column="n", expect_size=2)
     assert got.to_list() == [-1.5, 0.5, 0.0, 0.0]
+    of_batches = grpo_cli.Plan.of({"estimator.name": "lite-ppo", "divisor.epsilon": 0.0, "divisor.ddof": 0})
+    got = grpo_cli.advantages(data, of_batches, group="p", reward="r", batch_by="s")
+    assert got.to_list() == [-1.0, 1.0, 0.0, 0.0]
+    with pytest.raises(UsageError, match="length_column is not read by this plan"):
+        grpo_cli.advantages(data, of_batches, group="p", reward="r", length_column="n")
 
 
 @pytest.mark.parametrize(

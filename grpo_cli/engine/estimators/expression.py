@@ -171,6 +171,18 @@ def _refuse_other_types(sql: str, formula: pl.Expr, names: Sequence[str]) -> Non
         raise UsageError(f"--expr {shortened(sql)!r} gives {kind}, not a number for each row", EXAMPLE)
 
 
+def named(sql: str) -> frozenset[str]:
+    """The quantities that the formula names; a text that is no formula may name anything."""
+    tokens = [(match.lastgroup, match[str(match.lastgroup)]) for match in _TOKEN.finditer(sql)]
+    following = [text for _, text in tokens[1:]] + [""]
+    names = [
+        text.strip('"')
+        for (kind, text), after in zip(tokens, following, strict=True)
+        if kind == "name" and after != "("
+    ]
+    return frozenset(names) & {*NAMES, *COLUMNS}
+
+
 def parsed(sql: str) -> Formula:
     """The formula, or a usage error with the reason of polars."""
     import polars as pl

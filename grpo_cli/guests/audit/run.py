@@ -48,6 +48,7 @@ class Job(OnFiles):
     @classmethod
     def of(cls, given: Given, **more: Any) -> Job:
         """The job of these options; `more` are further fields."""
+        given = given.to_command("audit")
         return made(
             cls,
             given,
@@ -60,8 +61,7 @@ class Job(OnFiles):
 
 def said_of(given: Given) -> Said:
     """What options say about the formula."""
-    if "config" not in given:  # a file of options serves several commands
-        refuse_without_effect(given, "mask", "kl_estimator", "kl_reduce")
+    refuse_without_effect(given)
     return Said(weights=weights_of(given), shape=shape_of(given), claim=claim_of(given), claimed=given.preset or "")
 
 

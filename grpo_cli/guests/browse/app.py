@@ -31,7 +31,7 @@ from grpo_cli.guests.browse.widgets import STYLES, Choose, Listing, Notice, Page
 from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.given import Given
-from grpo_cli.options.resolve import plan_of
+from grpo_cli.options.resolve import plan_of, with_effect
 from grpo_cli.plugins import named
 from grpo_cli.read.texts import Labels, Passage, Reader, TextColumns, code_of, key_of
 from grpo_cli.render.explain import of_row
@@ -402,7 +402,7 @@ class Browser(App[list[str]]):
         self.push_screen(Choose(option, names, now), then)
 
     def _compute(self, name: str, given: Given) -> None:
-        model = self.model.under(plan_of(given))
+        model = self.model.under(plan_of(with_effect(given)))  # another method may have no use for a column
         model.shown(self.where)  # raises what the condition names and these groups do not have
         if self.is_newest("plan"):
             self.tell(self._put, model, given, f"{name}: advantages, order and status are recomputed")

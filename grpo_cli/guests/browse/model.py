@@ -22,6 +22,7 @@ from grpo_cli.options.commands import COMMANDS, command_line
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.export_kinds import EXPORT_KINDS
 from grpo_cli.options.given import Given
+from grpo_cli.options.resolve import with_effect
 from grpo_cli.read.tables import FileTable
 from grpo_cli.runs.group_rows import describe_rows, rows_of_groups
 from grpo_cli.runs.inspect import Job, scored
@@ -210,7 +211,7 @@ class Model:
 
 def commands(given: Given, kind: str, *, where: str, sort: str, show: str | None) -> list[str]:
     """The command that opens this view, and the one that writes its groups; both include the options from --config."""
-    view = given.without({"config", "where", "sort", "show"})
+    view = with_effect(given).without({"config", "where", "sort", "show"})
     if where:
         view["where"] = [where]
     if sort != ORDER:
@@ -224,11 +225,11 @@ def commands(given: Given, kind: str, *, where: str, sort: str, show: str | None
 
 
 def options_for(kind: str, given: Given, where: str, output: str) -> tuple[str, Given]:
-    """The command that writes the groups as one of `KINDS`, with those options of the view that it accepts."""
+    """The command that writes the groups as one of `KINDS`, with those options of the view that it has a use for."""
     command, _, to = kind.partition(" --to ")
     options = given.among(COMMANDS[command].takes).without({"config", "quiet", "debug", "where"})
     if to:
         options["to"] = to
     if where:
         options["where"] = [where]
-    return command, Given(options, output=output)
+    return command, Given(with_effect(options.to_command(command)), output=output)

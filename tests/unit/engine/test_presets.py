@@ -86,7 +86,7 @@ def test_a_file_of_many_presets_is_read_in_linear_time() -> None:
         entries = [f"[p{at}]\ninherits = 'trl-grpo'\n" for at in range(many)]
         Path("many.toml").write_text("".join(entries))
         started = time.process_time()
-        assert adv("compute x.csv --presets many.toml -o - -q").status == 0
+        assert adv("compute x.csv --presets many.toml --preset p0 -o - -q").status == 0
         took.append(time.process_time() - started)
     assert took[1] < 12 * took[0] + 0.5
 

@@ -83,7 +83,7 @@ def test_a_kind_refuses_the_options_of_others_and_names_theirs(kind: str) -> Non
 @pytest.mark.parametrize("kind", [name for name in NAMES if name not in WITH_ADVANTAGES])
 def test_a_kind_without_advantages_refuses_their_options(kind: str) -> None:
     for option in ("method", "scale", "clip", "kl_coef", "zero_variance"):
-        value = {"method": "rloo", "clip": "0:1", "kl_coef": "1", "zero_variance": "drop"}.get(option, "none")
+        value = {"method": "rloo", "clip": "0:1", "kl_coef": "1", "zero_variance": "null"}.get(option, "none")
         done = adv("export", "x.jsonl", "--to", kind, EVERY[option].flag, value, "-o", "y.jsonl")
         assert (done.status, f"does not apply to --to {kind}" in done.err) == (2, True)
 

@@ -85,23 +85,23 @@ schema = "verl"                             | binding.schema = "verl"
 group_size = 4                              | binding.group_size = 4
 expect_size = 8                             | binding.expect_size = 8
 group_within = "file"                       | binding.group_within = "file"
-batch_by = "step"                           | binding.batch_by = "step"
+batch_by = "step", scale = "batch"          | binding.batch_by = "step"
 masked_rows = "exclude"                     | binding.masked_rows = "exclude"
-length_column = "x"                         | binding.roles.length = "x"
-logprob_column = "x"                        | binding.roles.logprob = "x"
-baseline_column = "x"                       | binding.roles.baseline = "x"
-kl_column = "x"                             | binding.roles.kl = "x"
-truncated_column = "x"                      | binding.roles.truncated = "x"
-state_column = "x"                          | binding.roles.state = "x"
-step_reward_column = "x"                    | binding.roles.step_reward = "x"
-role_column = "x"                           | binding.roles.role = "x"
-input_length_column = "x"                   | binding.roles.input_length = "x"
-turns_column = "x"                          | binding.roles.turns = "x"
-reference_column = "x"                      | binding.roles.references = "x"
+length_column = "x", whiten = "token"       | binding.roles.length = "x"
+logprob_column = "x", method = "unlikeliness" | binding.roles.logprob = "x"
+baseline_column = "x", method = "remax"     | binding.roles.baseline = "x"
+kl_column = "x", kl_coef = 0.1              | binding.roles.kl = "x"
+truncated_column = "x", set = ["shape.truncated.factor=0.5"] | binding.roles.truncated = "x"
+state_column = "x", method = "gigpo"        | binding.roles.state = "x"
+step_reward_column = "x", method = "gigpo"  | binding.roles.step_reward = "x"
+role_column = "x", method = "ema"           | binding.roles.role = "x"
+input_length_column = "x", method = "length-penalty" | binding.roles.input_length = "x"
+turns_column = "x", method = "length-penalty" | binding.roles.turns = "x"
+reference_column = "x", method = "reference" | binding.roles.references = "x"
 output = "out.csv"                          | output.to = "out.csv"
 column = "adv"                              | output.column = "adv"
 dtype = "f32"                               | output.dtype = "f32"
-per_token = true, length_column = "n"       | tokens.length = "n"
+per_token = true, length_column = "n", whiten = "token" | tokens.length = "n"
 group = ["a, b", "c.d"]                     | binding.group = ["a", "b", "c.d"]
 partial = "drop", group_size = 4            | binding.partial = "drop"
 rollout = "traj"                            | binding.roles.rollout = "traj", plan.unit.take = "last"
@@ -119,7 +119,7 @@ overlong = "100:20:0.5"                     | plan.shape.overlong = {max = 100.0
 preset = "trl-grpo"                         | plan.divisor.epsilon = 1e-4, plan.rewards.missing = "zero", binding.rollouts = "each"
 method = "dr-grpo"                          | plan.method = "dr-grpo", plan.divisor.level = "none"
 param = ["k=3"], method = "passk"           | plan.params.k = 3
-set = ["divisor.floor=0.5", "alone.sd = nan"] | plan.divisor.floor = 0.5, plan.alone.sd = "nan"
+set = ["divisor.floor=0.5", "groups.min_size = 2"] | plan.divisor.floor = 0.5, plan.groups.min_size = 2
 scale = "batch"                             | plan.divisor.level = "batch"
 epsilon = 0.25                              | plan.divisor.epsilon = 0.25
 ddof = 0                                    | plan.divisor.ddof = 0
@@ -167,7 +167,8 @@ def meaning(given: dict[str, Any]) -> dict[str, Any]:
         plan[part] = {op.pop("op"): op for op in plan[part]}
     output = asdict(replace(job.output, tokens=None))
     tokens = job.output.tokens.given if job.output.tokens else {}
-    every = flat("", {"plan": plan, "binding": asdict(job.binding), "output": output, "tokens": tokens})
+    binding = asdict(replace(job.binding, of_several=()))  # who gave them: those of a file may be without effect
+    every = flat("", {"plan": plan, "binding": binding, "output": output, "tokens": tokens})
     return plain(every)
 
 
@@ -267,7 +268,7 @@ force = "yes"                                    |                             |
 column = 3                                       |                             | output.column = "3"
 epsilon = 1; set = ["divisor.floor=0.5"]         | set = ["divisor.epsilon=3"] | plan.divisor.epsilon = 3.0, plan.divisor.floor = 0.5
 set = ["divisor.epsilon=1"]; epsilon = 2         | epsilon = 3.0               | plan.divisor.epsilon = 3.0
-set = ["shape.affine.shift=9"]                   | reward_shift = 1.0, set = ["alone.sd=nan"] | plan.shape.affine.shift = 1.0
+set = ["shape.affine.shift=9"]                   | reward_shift = 1.0, set = ["groups.min_size=2"] | plan.shape.affine.shift = 1.0
 method = "passk"; param = {k = 4, epsilon = 0.5} | param = ["k=3"]             | plan.params.k = 3, plan.params.epsilon = 0.5
 method = "passk"; param = {k = 4}                | method = "rloo"             | plan.method = "rloo"
 whiten = "sample"                                | whiten = "none"             | plan.method = "grpo"

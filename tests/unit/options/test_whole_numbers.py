@@ -21,7 +21,7 @@ compute in.jsonl --min-group-size N -o out.jsonl
 compute in.jsonl --ddof N -o out.jsonl
 inspect in.jsonl --top N
 inspect in.jsonl --top N --sort mean --format csv
-inspect in.jsonl --top N --by prompt_id --format md
+inspect in.jsonl --top N --by prompt_id
 select in.jsonl --top N -o out.jsonl
 select in.jsonl --limit N -o out.jsonl
 select in.jsonl --per-group N -o out.jsonl

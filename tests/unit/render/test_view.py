@@ -33,6 +33,7 @@ from grpo_cli.render.text import column, exact, markdown_table, number
 from grpo_cli.runs.compute_files import Facts
 from grpo_cli.stats import facts
 from grpo_cli.values.key_text import cut
+from grpo_cli.write.write_outputs import Computed
 from tests.support.plans import plan_from_dict
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ def summed(plan_of: str | dict[str, str], table: pl.DataFrame | None = None, wid
 
 def explained(plan_of: str | dict[str, str], table: pl.DataFrame | None = None) -> str:
     screen = console()
-    explain.render(*found(plan_of, table), screen)
+    facts, scored, narrow = found(plan_of, table)
+    explain.whole(facts, screen, parts=[Computed(narrow, scored, None)])
     return printed(screen)
 
 

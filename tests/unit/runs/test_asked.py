@@ -26,6 +26,11 @@ JOBS = {
 }
 
 
+def of_method(name: str) -> dict[str, Any]:
+    """The options of a plan, or of the plans of `compare`, with this method."""
+    return {"method": name, "contenders": [name, "rloo"]}
+
+
 KL: dict[str, Any] = {"kl_from": "a,b", "kl_estimator": "k1", "kl_reduce": "sum", "kl_coef": 0.1}
 DISTILL: dict[str, Any] = {"per_token": True, "distill": 1.0, "token_logprobs": "s", "teacher_logprobs": "t"}
 # What a job cannot be made without.
@@ -37,8 +42,20 @@ NEEDED: dict[str, dict[str, Any]] = {
 # What an option has no effect without.
 BESIDE: dict[str, dict[str, Any]] = {
     "partial": {"group_size": 2},
+    "pick": {"per_group": 2},
+    "batch_by": {"scale": "batch"},
+    "logprob_column": of_method("unlikeliness"),
+    "baseline_column": of_method("remax"),
+    "reference_column": of_method("reference"),
+    "kl_column": {"kl_coef": 0.1, "set": ["shape.kl.coef=0.1"]},
+    "truncated_column": {"set": ["shape.truncated.factor=0.5"]},
+    "state_column": of_method("gigpo"),
+    "step_reward_column": of_method("gigpo"),
+    "role_column": of_method("ema"),
+    "input_length_column": of_method("length-penalty"),
+    "turns_column": of_method("length-penalty"),
     "seed": {"limit": 2, "duplicate": True},
-    "length_column": {"where": ["length > 1"]},
+    "length_column": {"where": ["length > 1"], "whiten": "token"},
     "tokens": {"per_token": True},
     "prompt_tokens": {"per_token": True},
     "token_logprobs": DISTILL,
@@ -56,6 +73,7 @@ ELSEWHERE = {
     "inspect": ["show", "full", "format", "pass_at", "fail_on"],
     "browse": ["show", "prompt", "response", "messages"],
     "report": ["output", "pass_at"],
+    "select": ["batch_by"],  # refused: it reads rewards
 }
 
 

@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("method", [name for name in ESTIMATORS if ray_runs.options_of(name)])
 def test_every_extra_column_is_read(method: str, tmp_path: Path, folder: Path) -> None:
-    both(tmp_path, folder, method=method, group="prompt_id", batch_by="input", **ray_runs.options_of(method))
+    both(tmp_path, folder, method=method, group="prompt_id", **ray_runs.options_of(method))
 
 
 def options_of(line: str) -> dict[str, Any]:

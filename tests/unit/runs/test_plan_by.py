@@ -43,16 +43,16 @@ method = "ema"
 
 
 ALONE = {
-    "math": "--preset trl-grpo --scale batch --epsilon 0.5",
-    "code": "--method rloo --whiten token --clip=-1:1",
+    "math": "--preset trl-grpo --scale batch --epsilon 0.5 --batch-by input",
+    "code": "--method rloo --whiten token --clip=-1:1 --batch-by input --length-column n",
     "chat": "--reward reward=1 --reward format=0.25 --combine normalize --zero-variance drop",
 }
 
 
-SHARED = "--length-column n --batch-by input --group-within input"
+SHARED = "--group-within input"
 
 
-TOGETHER = f"--config plans.toml {SHARED}"
+TOGETHER = f"--config plans.toml {SHARED} --batch-by input --length-column n"
 
 
 @pytest.fixture(autouse=True)
@@ -117,11 +117,12 @@ def test_values_share_a_batch_where_a_column_joins_them() -> None:
     write("all.jsonl", rollouts())
     Path("parts.csv").write_text("env_name,part\nmath,math\ncode,code\nchat,code\n")
     ran("add all.jsonl --from parts.csv --on env_name -o joined.jsonl")
-    words = f"--plan-by part {SHARED} --plan math:method=rloo --plan code:method=reinforce++,whiten=sample"
+    batch = "--batch-by input"
+    words = f"--plan-by part {SHARED} {batch} --plan math:method=rloo --plan code:method=reinforce++,whiten=sample"
     facts = facts_of(f"compute joined.jsonl {words}")
     assert {part["value"] for part in facts["parts"]} == {"math", "code"}
     found = pl.read_ndjson("joined.advantages.jsonl")
-    for part, options in {"math": "--method rloo", "code": "--method reinforce++ --whiten sample"}.items():
+    for part, options in {"math": "--method rloo", "code": f"--method reinforce++ --whiten sample {batch}"}.items():
         together = found.filter(pl.col("part") == part)
         together.drop("advantage").write_ndjson(f"{part}.jsonl")
         ran(f"compute {part}.jsonl --reward reward {options} {SHARED}")
@@ -168,10 +169,8 @@ OF_ALL = {"inputs", "outputs", "advantage_column", "more_columns", "seconds", "c
 
 
 def without(facts: dict[str, Any]) -> dict[str, Any]:
-    """The facts of a part, or of the run of this part alone. One plan of the file reads the length: there is no warning that this one does not."""
-    unread = "--length-column n is not read by this plan"
-    warnings = [line for line in facts["warnings"] if line != unread]
-    return {name: value for name, value in facts.items() if name not in OF_ALL} | {"warnings": warnings}
+    """The facts of a part, or of the run of this part alone."""
+    return {name: value for name, value in facts.items() if name not in OF_ALL}
 
 
 # --- what is said --------------------------------------------------------------------------------------------
@@ -396,7 +395,7 @@ def test_an_option_of_several_plans_is_answered_with_one_value_at_a_time(command
 
 def test_the_plans_may_be_in_the_file_of_the_variable() -> None:
     write("all.jsonl", rollouts())
-    words = f"compute all.jsonl {SHARED} -o"
+    words = f"compute all.jsonl {SHARED} --batch-by input --length-column n -o"
     ran(f"{words} named.jsonl --config plans.toml")
     found = ran(f"{words} found.jsonl", GRPO_ADV_CONFIG="plans.toml")
     assert "note: plans.toml sets --plan-by env_name --plan" in found.err

@@ -20,6 +20,7 @@ import grpo_cli
 from grpo_cli.choosing.groups import Pick
 from grpo_cli.choosing.rows import pick_rows
 from grpo_cli.errors import DataError
+from grpo_cli.options.commands import COMMANDS
 from tests.support import jobs
 from tests.support.command import adv, facts_of, files, ran
 from tests.support.drawn import some
@@ -300,7 +301,8 @@ def test_a_group_of_every_known_layout_can_be_chosen(name: str, tmp_path: Path) 
     source = written.path
     target = tmp_path / "chosen" / source.name
     target.parent.mkdir()
-    facts = jobs.selected(source, **written.flags, limit=1, output=f"{target}/" if source.is_dir() else str(target))
+    flags = {name: value for name, value in written.flags.items() if name in COMMANDS["select"].options}
+    facts = jobs.selected(source, **flags, limit=1, output=f"{target}/" if source.is_dir() else str(target))
     assert facts["kept_groups"] == 1
     assert facts["kept_rows"] == written.sizes[0]
     assert facts["groups"] == len(written.sizes)
