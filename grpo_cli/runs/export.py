@@ -303,11 +303,14 @@ def _write(job: Job, opened: Opened, narrow: Narrow, recorded: Recorded, watchin
     refuse_unwritable(paths_of(opened.targets))
     expect(len(paths_of(opened.targets)))
     outputs = zip(opened.targets, recorded.outputs.values(), strict=True)
+    reads = reads_of(job.wanted)
     for at, (target, part) in enumerate(outputs):
         with one_of_several(at, opened.targets, finishing(job.output)), sink(target, force=job.output.force) as handle:
             pieces = steps.texts(narrow, recorded.columns, part)
             counted = _counted(pieces, len(recorded.records.columns), watching)
-            write_records(counted, recorded.names, part.columns, handle, target.format, _not_written(job.wanted))
+            without = _not_written(job.wanted)
+            lists = reads is not None and reads.tools == "list"
+            write_records(counted, recorded.names, part.columns, handle, target.format, without, tools_as_lists=lists)
             refuse_changed(opened.tables)
 
 

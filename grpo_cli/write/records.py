@@ -113,6 +113,8 @@ def write_records(
     sink: BinaryIO,
     format_: Format,
     without: Sequence[str] = (),
+    *,
+    tools_as_lists: bool = False,
 ) -> None:
     """Write a record for each row: its JSON texts, then the computed `columns`, but those `without`. Only one piece of texts is in memory.
 
@@ -129,7 +131,8 @@ def write_records(
         nothing = pl.DataFrame(schema={**dict.fromkeys(names, pl.String), **columns.drop(*without).schema})
         format_.write_parts(iter([nothing]), sink, {})
         return
-    source = spooled((_lines(_with_tools_as_text(piece)) for piece in pieces), "the texts of the records")
+    made = _with_one_list_of_tools(pieces) if tools_as_lists else map(_with_tools_as_text, pieces)
+    source = spooled(map(_lines, made), "the texts of the records")
     try:
         convert(
             source, registry.lines(inner_texts=True), sink, format_, Weaving(added=columns.drop(*without)), long=False
@@ -137,6 +140,18 @@ def write_records(
     finally:
         if source.fd is not None:
             os.close(source.fd)
+
+
+def _with_one_list_of_tools(pieces: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """The pieces, for a trainer that reads tools as structs: two lists would get each other's arguments there."""
+    known: str | None = None
+    for piece in pieces:
+        for text in piece[TOOLS].drop_nulls().unique() if TOOLS in piece.columns else ():
+            if known is not None and text != known:
+                wrong = "records have different tools, and this trainer reads tools as structs of one type, which mixes them"
+                raise DataError(wrong, "export the rows of each list of tools into a file of its own, with --rows")
+            known = text
+        yield piece
 
 
 def _with_tools_as_text(texts: pl.DataFrame) -> pl.DataFrame:

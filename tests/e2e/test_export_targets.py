@@ -61,6 +61,20 @@ def test_plain_texts_become_turns_for_a_trainer_that_would_apply_no_template() -
     assert record["prompt"] == [{"role": "user", "content": "q"}]
 
 
+def test_verl_gets_tools_as_structs_if_all_records_have_the_same() -> None:
+    """As JSON text its template refuses them; structs of two kinds would get each other's arguments."""
+    tool, other = ({"type": "function", "function": {"name": name, "parameters": {name: 1}}} for name in "ab")
+    rows = [{"task_id": at, "prompt": [USER], "completion": [ANSWER], "reward": 1, "answer": at} for at in range(2)]
+    rows[1]["completion"] = [WRONG]
+    given(*({**row, "tools": [tool]} for row in rows))
+    assert not adv("export in.jsonl --to sft --target verl -o a.parquet").status
+    assert pl.read_parquet("a.parquet")["tools"].to_list() == [[tool]] * 2
+    given(*({**row, "tools": [one]} for row, one in zip(rows, (tool, other), strict=True)))
+    done = adv("export in.jsonl --to sft --target verl -o b.parquet")
+    assert (done.status, Path("b.parquet").exists()) == (1, False)
+    assert "records have different tools" in done.err
+
+
 def test_records_without_any_computed_column() -> None:
     chats()
     assert adv("export in.jsonl --to sft --target chat -o -").rows == [{"messages": [USER, ANSWER]}]
@@ -83,7 +97,7 @@ def test_without_a_target_the_trainers_that_read_the_file_as_it_is_are_named() -
     named = line.partition(" as it is; --target NAME writes the form of another")[0].split(", ")
     assert "trl" in named
     assert "verl" not in named
-    assert "verl" in read_by("--to sft --form messages -o out.parquet")[0]
+    assert "ms-swift" in read_by("--to sft --form messages -o out.parquet")[0]
 
 
 @pytest.mark.parametrize(
