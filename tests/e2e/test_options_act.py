@@ -264,7 +264,7 @@ add                  | add a.jsonl --from c.jsonl
 add, by key          | add a.jsonl --from f.jsonl --on idx --column judge=j | nightly"""
 TEXT = {"quiet", "color", "debug", "json", "full", "format"}  # they change how a result is shown
 # What they say is about a case: a broken line, a file that exists, a reward that is missing.
-RULES = {"force", "replace", "map", "schema", "reward_shift", "std_of", "pool"}
+RULES = {"force", "replace", "map", "schema", "reward_shift", "std_of", "pool", "by_position", "config"}
 # Options that are tried elsewhere, with what they need.
 ELSEWHERE = {
     "stream": "tests/unit/runs/test_stream.py: the same bytes, earlier",
