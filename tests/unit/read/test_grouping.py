@@ -367,7 +367,7 @@ def test_each_way_to_say_the_batch(two_steps: Path) -> None:
 
 def test_a_group_in_two_batches_is_refused(two_steps: Path) -> None:
     with pytest.raises(DataError) as raised:
-        groups(two_steps, group_within="input", batch_by="step")
+        groups(two_steps, group_within="input", batch_by="step", scale="batch")
     assert "a group key (p) has rows in several batches of 'step'" in raised.value.message
     assert "add step to --group" in raised.value.hint
     assert "--batch-by input" in raised.value.hint
