@@ -193,7 +193,6 @@ def choose_groups(
     Conditions come first, then --top-p, --top, --limit and --holdout. `others` are the runs of --against.
     The control is drawn from groups with a row that is `picked`.
     """
-    narrow = inspection.narrow
     quantities = _quantities(inspection, choice)
     if others:
         quantities = quantities.with_columns(_of_runs([inspection, *others], choice.solved_at))
@@ -205,32 +204,52 @@ def choose_groups(
         if len(groups):
             dropped.append(_dropped(inspection, np.sort(groups), reason))
 
-    if narrow.marked is not None and not narrow.marked.met.all():
-        codes = narrow.table["group"].filter(narrow.marked.met).to_numpy()
-        rows = np.bincount(codes, minlength=len(left))
-        drop(np.flatnonzero(rows == 0), "--rows leaves out all of their rows")
-    free = left.copy()
+    drop(_without_a_row(inspection), "--rows leaves out all of their rows")
+    free = left.copy()  # what the control is drawn from
     beside = {}
     for groups, reason in _beyond(choice, quantities, left):
         drop(groups, reason)
     if choice.holdout is not None:
         by, held = _held_out(inspection, choice.holdout, choice.holdout_seed or 0)
+        _refuse_one_sided(choice.holdout, held[left])
         free &= ~held
-        beside["holdout"] = held = left & held
-        if left.any() and held.sum() in {0, left.sum()}:
-            which = "all" if held.any() else "none"
-            wrong = f"--holdout {choice.holdout:g} holds out {which} of the {int(left.sum()):,} groups"
-            raise DataError(wrong, "another share, or another split: --holdout-seed N")
-        drop(np.flatnonzero(held), f"--holdout {choice.holdout:g} by {by}")
+        beside["holdout"] = left & held
+        drop(np.flatnonzero(beside["holdout"]), f"--holdout {choice.holdout:g} by {by}")
     if choice.control:
         if picked is not None:
-            rows = np.bincount(narrow.table["group"].to_numpy()[picked], minlength=len(left))
-            free &= rows > 0
-        draw = np.random.default_rng([choice.seed or 0, 1])  # not that of --limit
-        as_many = (free & left).sum()
-        drawn = draw.permutation(np.flatnonzero(free))[:as_many]
-        beside["control"] = np.isin(np.arange(len(left)), drawn)
+            free &= _has_row(inspection, picked)
+        beside["control"] = _drawn(free, int((free & left).sum()), choice.seed or 0)
     return {"": left, **beside}, dropped
+
+
+def _without_a_row(inspection: Inspection) -> Index:
+    """The groups of which --rows leaves out every row."""
+    marked = inspection.narrow.marked
+    if marked is None or marked.met.all():
+        return np.zeros(0, np.int64)
+    return np.flatnonzero(~_has_row(inspection, marked.met.to_numpy()))
+
+
+def _has_row(inspection: Inspection, rows: Mask) -> Mask:
+    """Which groups have one of these rows."""
+    codes = inspection.narrow.table["group"].to_numpy()[rows]
+    counts: Index = np.bincount(codes, minlength=len(inspection.groups))
+    return counts > 0
+
+
+def _refuse_one_sided(share: float, held: Mask) -> None:
+    """Refuse a split that leaves one of its sides empty; `held` is of the groups that the conditions left."""
+    if len(held) and held.sum() in {0, len(held)}:
+        which = "all" if held.any() else "none"
+        wrong = f"--holdout {share:g} holds out {which} of the {len(held):,} groups"
+        raise DataError(wrong, "another share, or another split: --holdout-seed N")
+
+
+def _drawn(free: Mask, as_many: int, seed: int) -> Mask:
+    """So many of the free groups, at random."""
+    draw = np.random.default_rng([seed, 1])  # not that of --limit
+    drawn = draw.permutation(np.flatnonzero(free))[:as_many]
+    return np.isin(np.arange(len(free)), drawn)
 
 
 def _beyond(choice: Choice, quantities: pl.DataFrame, left: Mask) -> Iterator[tuple[Index, str]]:

@@ -83,29 +83,13 @@ def report_groups(inspection: Inspection, *, most: int = GROUPS, text: int = TEX
     groups = describe_groups(inspection.groups[codes], narrow.label)
     names = [name for name in GROUP_FACTS if name in inspection.groups.columns]
     columns = _columns(inspection, codes) | {name: [getattr(group, name) for group in groups] for name in names}
-    several = narrow.reward_names if len(narrow.reward_names) > 1 else ()
-    length = {"length"} & {*names}
-    components = component_heads(several, {"file", "row", "reward", "advantage", "status", *length})
-
     each_rows = rows_of_groups(inspection, codes.tolist(), ROWS)
-    rows = np.concatenate([np.zeros(0, np.int64), *each_rows])
     firsts = np.array([some[0] for some in each_rows], dtype=np.int64)
     room = _room(text // 2, len(firsts), SHORTEST)
-    prompts = []
-    for first, group in zip(said(inspection, firsts), groups, strict=True):
-        is_key = plain_text(written(first.prompt) or "") == group.key  # which is not repeated
-        prompts.append([] if is_key else _shortened(first.prompt, room))
+    prompts = _prompts(inspection, firsts, [group.key for group in groups], room)
     truths = _truths(inspection, firsts, room)
     conversations = _conversations(inspection, each_rows, text)
-    lines = describe_rows(inspection, rows)
-    cells = {
-        "row": [line.row for line in lines],
-        **{head: [line.rewards[name] for line in lines] for name, head in components.items()},
-        "reward": [line.reward for line in lines],
-        "advantage": [*map(_finite_or_text, inspection.scored.rows[".advantage"].gather(rows))],
-        "status": [line.status for line in lines],
-        **{name: [line.length for line in lines] for name in length},
-    }
+    cells = _cells(inspection, np.concatenate([np.zeros(0, np.int64), *each_rows]))
     of_rows = zip(*cells.values(), strict=True)
     sizes = rows_of(inspection.groups)[codes].to_list()
     of_groups = []
@@ -121,6 +105,32 @@ def report_groups(inspection: Inspection, *, most: int = GROUPS, text: int = TEX
         heads=[*cells],
         rows=of_groups,
     )
+
+
+def _prompts(inspection: Inspection, rows: Index, keys: Sequence[str], room: int) -> list[Sequence[Passage]]:
+    """What the model was asked in these rows, cut to `room` characters; empty where that is the key of the group."""
+    prompts = list[Sequence[Passage]]()
+    for row, key in zip(said(inspection, rows), keys, strict=True):
+        is_key = plain_text(written(row.prompt) or "") == key
+        prompts.append([] if is_key else _shortened(row.prompt, room))
+    return prompts
+
+
+def _cells(inspection: Inspection, rows: Index) -> dict[str, Sequence[Any]]:
+    """The numbers of these rows, by the heads of their columns."""
+    lines = describe_rows(inspection, rows)
+    length = ["length"] if "length" in inspection.groups.columns else []
+    names = inspection.narrow.reward_names
+    several = names if len(names) > 1 else ()
+    components = component_heads(several, {"file", "row", "reward", "advantage", "status", *length})
+    return {
+        "row": [line.row for line in lines],
+        **{head: [line.rewards[name] for line in lines] for name, head in components.items()},
+        "reward": [line.reward for line in lines],
+        "advantage": [*map(_finite_or_text, inspection.scored.rows[".advantage"].gather(rows))],
+        "status": [line.status for line in lines],
+        **{name: [line.length for line in lines] for name in length},
+    }
 
 
 def _room(characters: int, texts: int, least: int) -> int:

@@ -136,38 +136,49 @@ def _own_numbers(
     """
     done = 0
     for part in token_numbers(narrow, rows, columns.logprobs, columns.mask):
-        here = rows[done : done + len(part.rows) + part.missing]
-        if part.missing:
-            for name in columns.logprobs:
-                _refuse_unknown(narrow, name)
-            names = " and ".join(columns.logprobs)
-            cure: Cure = Way("--left-out-column", why="names a column that leaves such rows out", fill="COL")
-            raise DataError(
-                f"without a list in {names}", cure, place=narrow.place(int(np.setdiff1d(here, part.rows)[0]))
-            )
-        of_part = slice(done, done + len(here))
+        of_part = slice(done, done + len(part.rows) + part.missing)
         done = of_part.stop
+        if part.missing:
+            _refuse_missing(narrow, columns, rows[of_part], part.rows)
         gaps = part.values[columns.teacher_logprobs] - part.values[columns.token_logprobs]
         own = part.sizes
         if columns.names:
             counting = tokens[of_part]
             own, every = (counts.cast(pl.Int64).to_numpy() for counts in (counting.list.sum(), counting.list.len()))
-            whole = (part.sizes != own) & (part.sizes == every)
-            if (wrong := (part.sizes != own) & ~whole).any():
-                at = wrong.argmax()
-                what = f"{columns.token_logprobs} has {part.sizes[at]:,} numbers, the response {own[at]:,} tokens"
-                cure = f"the lists are of the response, or of all {every[at]:,} tokens of the row"
-                if columns.names == [columns.length]:
-                    why = "says that the lists begin with the prompt"
-                    cure = Way("--tokens", columns.token_logprobs, why)
-                raise DataError(what, cure, place=narrow.place(int(here[at])))
-            flags = counting.explode(empty_as_null=False, keep_nulls=False).to_numpy()
-            gaps = gaps[flags[flags | np.repeat(whole, every)]]
+            # A list has a number for each token of the response, or for each of the row.
+            of_all_tokens = (part.sizes != own) & (part.sizes == every)
+            wrong = (part.sizes != own) & ~of_all_tokens
+            if wrong.any():
+                at = int(wrong.argmax())
+                place = narrow.place(int(rows[of_part][at]))
+                raise _other_length(columns, int(part.sizes[at]), int(own[at]), int(every[at]), place)
+            of_response = counting.explode(empty_as_null=False, keep_nulls=False).to_numpy()
+            has_number = of_response | np.repeat(of_all_tokens, every)
+            gaps = gaps[of_response[has_number]]
         sizes.append(own)
         of_rows = advantages[of_part]
         changed = on_tokens(narrow.plan.distill, np.repeat(of_rows.fill_null(0.0).to_numpy(), own), gaps)
         changed[np.repeat(of_rows.is_null().to_numpy(), own)] = 0.0
         yield changed.tobytes()
+
+
+def _refuse_missing(narrow: Narrow, columns: TokenColumns, rows: Index, there: Index) -> None:
+    """Refuse that some of these rows have no list of log-probabilities."""
+    for name in columns.logprobs:
+        _refuse_unknown(narrow, name)
+    names = " and ".join(columns.logprobs)
+    cure: Cure = Way("--left-out-column", why="names a column that leaves such rows out", fill="COL")
+    first = int(np.setdiff1d(rows, there)[0])
+    raise DataError(f"without a list in {names}", cure, place=narrow.place(first))
+
+
+def _other_length(columns: TokenColumns, numbers: int, own: int, every: int, place: str) -> DataError:
+    """The error for a row whose list has neither a number for each of its own tokens nor for every one."""
+    what = f"{columns.token_logprobs} has {numbers:,} numbers, the response {own:,} tokens"
+    cure: Cure = f"the lists are of the response, or of all {every:,} tokens of the row"
+    if columns.names == [columns.length]:
+        cure = Way("--tokens", columns.token_logprobs, "says that the lists begin with the prompt")
+    return DataError(what, cure, place=place)
 
 
 @dataclass(frozen=True)
@@ -210,39 +221,40 @@ def response_tokens(
 
     Lengths that do not match are an error that names the row.
     """
-    counts = {name: _counts(texts[name], name, place) for name in (columns.tokens, columns.prompt_tokens) if name}
-    lengths = (
-        [_whole(text, columns.length, at, place) for at, text in enumerate(texts[columns.length])]
-        if columns.length
-        else []
-    )
-    parts = []
-    sizes = []
+    parts = list[np.ndarray]()
+    sizes = list[int]()
     size = 0
-    for at in range(len(texts)):
-        tokens = counts[columns.tokens][at] if columns.tokens else None
-        before = 0
-        if columns.mask:
-            of_response = _mask(texts[columns.mask][at], columns.mask, at, place)
-            if tokens is not None and len(of_response) != tokens:
-                wrong = f"{columns.mask} has {len(of_response)} entries, {columns.tokens} {tokens}"
-                raise DataError(wrong, place=place(at))
-        else:
-            most = tokens if tokens is not None else lengths[at]
-            length = lengths[at] if lengths else most
-            if length > most:
-                wrong = f"{place(at)}: {columns.length} is {length}, {columns.tokens} has {most} tokens"
-                raise DataError(wrong, "the advantages would not fit the tokens")
-            before = most - length + (counts[columns.prompt_tokens][at] if columns.prompt_tokens else 0)
-            of_response = np.ones(length, bool)
-        parts += [np.zeros(before, bool), of_response]
-        sizes.append(before + len(of_response))
+    for of_row in _each_response(texts, columns, place):
+        parts += of_row
+        sizes.append(sum(map(len, of_row)))
         size += sizes[-1]
-        if size >= at_once or at == len(texts) - 1:
+        if size >= at_once:
             yield token_lists.bool_lists(np.concatenate(parts), np.array(sizes))
-            parts = []
-            sizes = []
-            size = 0
+            parts, sizes, size = [], [], 0
+    if sizes:
+        yield token_lists.bool_lists(np.concatenate(parts), np.array(sizes))
+
+
+def _each_response(texts: pl.DataFrame, columns: TokenColumns, place: Place) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """For each row its tokens before the response (false), and those of the response (true, or as the mask says)."""
+    counts = {name: _counts(texts[name], name, place) for name in (columns.tokens, columns.prompt_tokens) if name}
+    lengths = texts[columns.length] if columns.length else [None] * len(texts)
+    for at, text in enumerate(lengths):
+        tokens = counts[columns.tokens][at] if columns.tokens else None
+        if columns.mask:
+            mask = _mask(texts[columns.mask][at], columns.mask, at, place)
+            if tokens is not None and len(mask) != tokens:
+                wrong = f"{columns.mask} has {len(mask)} entries, {columns.tokens} {tokens}"
+                raise DataError(wrong, place=place(at))
+            yield np.zeros(0, bool), mask
+            continue
+        length = _whole(text, columns.length, at, place) if columns.length else tokens or 0
+        every = length if tokens is None else tokens
+        if length > every:
+            wrong = f"{place(at)}: {columns.length} is {length}, {columns.tokens} has {every} tokens"
+            raise DataError(wrong, "the advantages would not fit the tokens")
+        prompt = counts[columns.prompt_tokens][at] if columns.prompt_tokens else 0
+        yield np.zeros(prompt + every - length, bool), np.ones(length, bool)
 
 
 def _mask(text: str | None, name: str, at: int, place: Place) -> np.ndarray:

@@ -69,22 +69,31 @@ class _Columns(NamedTuple):
         each = [cls.of(output, part) for part in parts]
         foreign = parts[0].narrow.foreign
         if foreign is not None:
-            nulls = each[0].frame.clear(len(foreign))
-            if output.facts:
-                nulls = nulls.with_columns(pl.lit(FOREIGN).alias(f"{output.column}_status"))
-            each.append(cls(nulls, foreign))
-        frame, rows = each[0]
-        if len(each) > 1:
-            rows = np.concatenate([columns.rows for columns in each if columns.rows is not None])
-            frame = pl.concat([columns.frame for columns in each], how="diagonal")
-            new = [name for name in frame.columns if name in output.names]
-            others = [name for name in frame.columns if name not in new]  # also rewards that not all parts have
-            order = np.arange(len(rows)) if output.duplicate else np.argsort(rows)
-            frame = frame[[*others, *new]][pl.Series(order)]
-            rows = rows[order]
-        if output.duplicate:
-            frame = frame.with_columns(pl.Series(f"{output.column}_copy", rows).is_first_distinct().not_())
-        return cls(frame, rows)
+            each.append(cls.without_advantages(output, each[0].frame, foreign))
+        joined = each[0] if len(each) == 1 else cls.in_order(output, each)
+        if not output.duplicate:
+            return joined
+        frame, rows = joined
+        copies = pl.Series(f"{output.column}_copy", rows).is_first_distinct().not_()
+        return cls(frame.with_columns(copies), rows)
+
+    @classmethod
+    def without_advantages(cls, output: Output, like: pl.DataFrame, foreign: RowNumbers) -> Self:
+        """The columns of rows that are no rollouts."""
+        nulls = like.clear(len(foreign))
+        if output.facts:
+            nulls = nulls.with_columns(pl.lit(FOREIGN).alias(f"{output.column}_status"))
+        return cls(nulls, foreign)
+
+    @classmethod
+    def in_order(cls, output: Output, each: Sequence[Self]) -> Self:
+        """The columns of several parts, in the order of the input's rows; copies stay where they are."""
+        rows = np.concatenate([columns.rows for columns in each if columns.rows is not None])
+        frame = pl.concat([columns.frame for columns in each], how="diagonal")
+        new = [name for name in frame.columns if name in output.names]
+        others = [name for name in frame.columns if name not in new]  # also rewards that not all parts have
+        order = np.arange(len(rows)) if output.duplicate else np.argsort(rows)
+        return cls(frame[[*others, *new]][pl.Series(order)], rows[order])
 
 
 @dataclass(frozen=True)
