@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from grpo_cli.engine.estimators.registry import Estimator, Param
     from grpo_cli.engine.estimators.terms import Terms
     from grpo_cli.engine.plan import Plan
-    from grpo_cli.errors import DataError, GateError, GrpoError, UnknownName, UsageError
+    from grpo_cli.errors import DataError, GateError, GrpoError, GrpoWarning, UnknownName, UsageError
     from grpo_cli.options.commands import Command
     from grpo_cli.options.table import Option
 
@@ -36,6 +36,7 @@ __all__ = [
     "Estimator",
     "GateError",
     "GrpoError",
+    "GrpoWarning",
     "Look",
     "Option",
     "Page",
@@ -67,7 +68,7 @@ _HOME: Final = {
     "Command": "options.commands", "Option": "options.table",
     # Old names; they are imported from grpo_cli.twinkle.
     "GRPOAdvantage": "twinkle", "RLOOAdvantage": "twinkle", "ReinforcePlusPlusAdvantage": "twinkle",
-    "DataError": "errors", "GateError": "errors", "GrpoError": "errors", "UnknownName": "errors", "UsageError": "errors",
+    "DataError": "errors", "GateError": "errors", "GrpoError": "errors", "GrpoWarning": "errors", "UnknownName": "errors", "UsageError": "errors",
 }  # fmt: skip
 
 

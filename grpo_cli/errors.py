@@ -113,6 +113,10 @@ def in_words(cures: Iterable[Way]) -> str:
     return "; ".join(cure.said(Spelling()) for cure in cures)
 
 
+class GrpoWarning(UserWarning):
+    """A warning of a run, as Python gives it: what the command line prints after `warning:`."""
+
+
 class GrpoError(Exception):
     """Something that the user can act on; never a bug of ours."""
 

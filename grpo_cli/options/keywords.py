@@ -112,7 +112,7 @@ class InspectKeywords(PlanKeywords, total=False):
     duplicates: Switch
     pass_at: Text
     cluster: Text
-    rescored_column: Text
+    old_rewards_column: Text
     old_token_logprobs: Text
     token_entropy: Text
 

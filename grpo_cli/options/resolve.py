@@ -64,7 +64,7 @@ def _plans(value: Any, where: str) -> dict[str, Given]:
         elif isinstance(item, tuple) and isinstance(item[1], Mapping):
             of = str(item[0])
             table = item[1]
-            own = _plan_in_table(f"[plan.{of}]{where}", table)
+            own = options_of_plan(f"[plan.{of}]{where}", table)
         else:
             raise UsageError(f"plan{where} has no tables", "a plan is a table of options, such as [plan.math]")
         if of in plans:
@@ -85,13 +85,13 @@ def _plan_in_words(text: str) -> tuple[str, Given]:
     return text[:cut], own_options(options, OF_PART)
 
 
-def _plan_in_table(table: str, entries: Mapping[str, Any]) -> Given:
+def options_of_plan(table: str, entries: Mapping[str, Any], known: Collection[str] = OF_PART) -> Given:
     """The options of a plan from its table in a file, or from a mapping."""
     own = Given()
     for key, value in entries.items():
         name = str(key).replace("-", "_")
-        if name not in OF_PART:
-            raise _not_of_a_plan(table, str(key), [option.replace("_", "-") for option in OF_PART])
+        if name not in known:
+            raise _not_of_a_plan(table, str(key), [option.replace("_", "-") for option in OF_PART if option in known])
         own |= [normalized(name, value, f" of {table}")]
     return own
 

@@ -25,7 +25,7 @@ from grpo_cli.read.known_names import (
 )
 from grpo_cli.read.marks import applied
 from grpo_cli.read.recognise import rewards_of
-from grpo_cli.read.tables import FILE, OWN, PATH, Binding, Table, column_names
+from grpo_cli.read.tables import FILE, OWN, PATH, Binding, FileTable, Table, column_names
 from grpo_cli.schemas.table import SHAPES, Mark, Schema
 from grpo_cli.values.chat import is_message
 from grpo_cli.values.paths import PARENT, is_there, shown
@@ -187,7 +187,8 @@ def with_names(draft: Layout, names: Sequence[str]) -> Layout:
         cures.append(f"name {'it' if len(missing) == 1 else 'them'} with {' and '.join(missing)}")
         if not rewards:
             cures += [*numbers_inside(draft.tables), "rows without a reward must be scored first"]
-        cures.append("grpo-adv schemas FILE shows what known layouts miss")
+        if isinstance(draft.tables[0], FileTable):  # a frame has no file to look at
+            cures.append("grpo-adv schemas FILE shows what known layouts miss")
         raise DataError(f"no column looks like {what} (columns: {_listed(names, likely)})", cures)
     if len(rewards) == 1 and draft.flags.of_several:
         raise of_single_reward(draft.flags.of_several[0], rewards[0])

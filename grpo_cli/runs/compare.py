@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.engine.score import score
 from grpo_cli.errors import UsageError, Way, Written
 from grpo_cli.options.given import Given
-from grpo_cli.options.resolve import counting, own_options, plan_of, with_shared
+from grpo_cli.options.resolve import counting, options_of_plan, own_options, plan_of, with_shared
 from grpo_cli.options.table import OF_PART, OPTIONS, OUTPUT
 from grpo_cli.read.build_table import read
 from grpo_cli.read.checks.scored import refuse_singletons, refuse_unscorable
@@ -26,6 +26,8 @@ from grpo_cli.stats.compare import Compared, Comparison, compare
 from grpo_cli.values.paths import items
 from grpo_cli.write.outputs import Output, choose_targets, refuse_columns, refuse_read_columns
 from grpo_cli.write.write_outputs import Computed, Phase, merged_keys, write
+
+_OF_ONE = {*OF_PART} - {"reward", "rollout_reward"}  # all plans read the same columns
 
 
 class Contender(NamedTuple):
@@ -50,7 +52,7 @@ class Job(OnFiles):
     def of(cls, given: Given) -> Job:
         """What options ask for."""
         given = given.to_command("compare")
-        plans = {text: Contender(plan_of(own), counting(own)) for text, own in _options(given).items()}
+        plans = contenders(_options(given))
         for name in () if given.write else given:
             if name in OPTIONS and OPTIONS[name].panel == OUTPUT:
                 raise UsageError(
@@ -64,6 +66,11 @@ class Job(OnFiles):
             output=output_of(given) if given.write else None,
             gate=Gate.of(given, Compared),
         )
+
+
+def contenders(options: Mapping[str, Given]) -> dict[str, Contender]:
+    """The plans that these options make, by their names."""
+    return {name: Contender(plan_of(own), counting(own)) for name, own in options.items()}
 
 
 def run(job: Job, phase: Phase = lambda *_: None) -> Compared:
@@ -137,13 +144,22 @@ def _column_name(prefix: str, plan: str) -> str:
 
 def _options(given: Given) -> dict[str, Given]:
     """The options of each plan, by the text given to --preset or --method."""
-    known = {*OF_PART} - {"reward", "rollout_reward"}  # all plans read the same columns
     presets = [("preset", text) for text in given.compared_presets]
     methods = [("method", text) for text in given.contenders]
     plans = {}
     for kind, text in (*presets, *methods):
-        name, *options = items(text)
         if text in plans:
             raise UsageError(f"{text!r} is named twice", "append options to tell them apart: grpo,scale=batch")
-        plans[text] = Given(own_options(options, known - {kind}), **{kind: name})
+        plans[text] = plan_in_words(kind, text)
     return with_shared(given.among(OPTIONS), plans)
+
+
+def plan_in_words(kind: str, text: str) -> Given:
+    """The options of a plan from the name of its method or preset and its own options: `grpo,scale=batch`."""
+    name, *options = items(text)
+    return Given(own_options(options, _OF_ONE - {kind}), **{kind: name})
+
+
+def plan_in_keywords(name: str, options: Mapping[str, Any]) -> Given:
+    """The options of a plan that Python gives by their names; `name` is that of the plan."""
+    return options_of_plan(f"the plan {name!r}", options, _OF_ONE)

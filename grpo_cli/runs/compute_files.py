@@ -339,23 +339,8 @@ def _facts(job: Job, part: Computed, read: Collection[str], of_files: Sequence[s
     output = job.output
     summary = summarize(scored, narrow)
     kept = int(scored.rows[".kept"].sum())
-    used = set() if output.tokens is None else {output.tokens.length}
-    named = {role: name for role, name in summary.role_columns.items() if name not in used}
-    warnings = [*unread_columns(named, read)]
-    if not kept:
-        warnings.append("no row is left: every group was dropped")
-    warnings += of_files if job.parts is None else ()
-    if nearly := summary.zero_variance.nearly:
-        groups = "group is" if nearly == 1 else "groups are"
-        warnings.append(f"{nearly} {groups} nearly without a gradient: is their spread only rounding noise?")
-    if nan := summary.advantage.nan:
-        warnings.append(f"{nan} advantages are NaN; JSON lines write them as null")
-    if infinite := int(scored.rows[".advantage"].is_infinite().sum()):
-        warnings.append(f"{infinite} advantages are infinite: the formula divides by 0; JSON lines write them as null")
-    if summary.zero_variance.share == 1.0:
-        everywhere = same_everywhere(summary.reward)
-        why = f", as {everywhere}" if everywhere else ": the rewards of each are equal"
-        warnings.append(f"no group has a gradient{why}")
+    of_tokens = () if output.tokens is None else (output.tokens.length,)
+    warnings = warnings_of(summary, scored, read, of_tokens, of_files if job.parts is None else ())
     tokens = None if part.tokens is None or output.tokens is None else token_facts(output.tokens, part.tokens)
     return Facts(
         summary=summary.warned(warnings),
@@ -368,6 +353,36 @@ def _facts(job: Job, part: Computed, read: Collection[str], of_files: Sequence[s
         outputs=(),
         per_token=tokens,
     )
+
+
+def warnings_of(
+    summary: Summary,
+    scored: Scored,
+    read: Collection[str],
+    of_tokens: Collection[str] = (),
+    of_files: Collection[str] = (),
+) -> list[str]:
+    """What is odd about a computation, beside what the summary says of its rows.
+
+    `read` are the roles that plans read, `of_tokens` columns that count tokens, `of_files` warnings of files.
+    """
+    named = {role: name for role, name in summary.role_columns.items() if name not in of_tokens}
+    warnings = [*unread_columns(named, read)]
+    if not scored.rows[".kept"].any():
+        warnings.append("no row is left: every group was dropped")
+    warnings += of_files
+    if nearly := summary.zero_variance.nearly:
+        groups = "group is" if nearly == 1 else "groups are"
+        warnings.append(f"{nearly} {groups} nearly without a gradient: is their spread only rounding noise?")
+    if nan := summary.advantage.nan:
+        warnings.append(f"{nan} advantages are NaN; JSON lines write them as null")
+    if infinite := int(scored.rows[".advantage"].is_infinite().sum()):
+        warnings.append(f"{infinite} advantages are infinite: the formula divides by 0; JSON lines write them as null")
+    if summary.zero_variance.share == 1.0:
+        everywhere = same_everywhere(summary.reward)
+        why = f", as {everywhere}" if everywhere else ": the rewards of each are equal"
+        warnings.append(f"no group has a gradient{why}")
+    return warnings
 
 
 def _of_parts(parts: PlanBy, each: Sequence[Facts], warnings: Sequence[str]) -> FactsOfParts:

@@ -31,7 +31,8 @@ Several = str | Sequence[str] | Mapping[str, Any] | None
 
 def generated() -> str:
     """A class for each function, and for what several of them take one that they extend."""
-    audit, compute, inspect = (keywords(names, {}) for names in (ON_FRAMES, COMPUTED, api.INSPECTED))
+    audit, compute = (keywords(names, {}) for names in (ON_FRAMES, COMPUTED))
+    inspect = keywords(api.INSPECTED, api.INSPECT_KEYWORDS)
     select = keywords(api.SELECTED, api.SELECT_KEYWORDS)
     export = keywords(api.EXPORTED, api.EXPORT_KEYWORDS)
     shared = _common(compute, inspect, select, export)

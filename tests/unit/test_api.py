@@ -7,6 +7,8 @@ import json
 import pickle
 import pydoc
 import re
+import traceback
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +21,7 @@ import pytest
 
 import grpo_cli
 import grpo_cli.twinkle
+from grpo_cli.api.calls import in_keywords
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, InputChanged, UnknownName, UsageError
 from grpo_cli.options.table import COMPUTED, OPTIONS
@@ -26,6 +29,7 @@ from grpo_cli.read.groups import group
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, whole
 from tests.support import keywords
+from tests.support.command import facts_of
 from tests.support.jobs import NAN, frame, write
 from tests.support.schema_files import WRITERS
 
@@ -425,7 +429,7 @@ def test_the_types_of_the_keywords_are_those_of_the_table() -> None:
         ("compute", LISTS, {"reward": "rollouts[].r"}, "is a path into lists, and a frame has one reward per row; make a row of each item"),
         ("compute", LISTS, {"reward": "rewards"}, "rewards has lists, but a frame needs one number per row; make a row"),
         ("inspect", LISTS, {"group": "rollouts[].r"}, "is a path into lists"),
-        ("compare", FRAME, {"plans": {"one": Plan()}}, "needs two plans; give plans by their names"),
+        ("compare", FRAME, {"plans": {"one": Plan()}}, "needs two plans; give methods and presets"),
         ("select", FRAME, {}, "give where=CONDITION, top=N, top_p=P, per_group=N or limit=N"),
         ("export", FRAME, {"to": "pairs", "pick": "best"}, "pick does not apply to to pairs; it is for to sft"),
     ],
@@ -447,14 +451,26 @@ def test_a_group_that_there_is_not_cannot_be_shown() -> None:
     assert "--" not in str(error.value)
 
 
-@pytest.mark.parametrize("plans", [["a", "b"], {"a": "grpo", "b": "rloo"}])
-def test_plans_that_are_no_plans_are_a_usage_error(plans: Any) -> None:
-    with pytest.raises(UsageError, match=r"plans cannot be .*give plans by their names"):
+@pytest.mark.parametrize(
+    ("plans", "message"),
+    [
+        ("grpo", "plans cannot be 'grpo'; give methods and presets"),
+        (["grpo", 1], "plans cannot be .*; give methods and presets"),
+        ({"a": "grpo", "b": 1}, "plans cannot be .*; give methods and presets"),
+        (["grpo", "grpo"], "a plan is named twice; append options to tell them apart: 'grpo,scale=batch'"),
+        (["grpo", "rlo"], "no method named 'rlo'; did you mean 'rloo'"),
+        ({"a": {"metod": "grpo"}, "b": "rloo"}, "no option of the plan 'a' named 'metod'; did you mean 'method'"),
+        ({"a": {"reward": "x"}, "b": "rloo"}, "no option of the plan 'a' named 'reward'"),
+        ({"a": "grpo,mehod=rloo", "b": "rloo"}, "no option of a plan named 'mehod'"),
+    ],
+)
+def test_plans_that_are_no_plans_are_a_usage_error(plans: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         grpo_cli.compare(FRAME, plans)
 
 
 NAMES = """\
-Command DataError Estimator GateError GrpoError Look Option Page Param Plan Result Selection Terms UnknownName UsageError \
+Command DataError Estimator GateError GrpoError GrpoWarning Look Option Page Param Plan Result Selection Terms UnknownName UsageError \
 __version__ add_columns advantages audit compare compute export inspect report select"""
 
 
@@ -501,6 +517,201 @@ def test_beside_a_plan_columns_may_be_named() -> None:
 def test_beside_a_plan_no_option_may_change_the_arithmetic(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"the plan and .* are both given"):
         grpo_cli.advantages(FRAME, grpo_cli.Plan.of({}), **options)
+
+
+# --- warnings ----------------------------------------------------------------------------------------------
+
+UNSOLVED = pl.read_csv(b"prompt_id,reward,error\na,0,\na,0,timeout\nb,0,\nb,0,\n")
+ODD = "no group has a gradient, as the reward is 0 in all 4 scored rows"
+
+
+def called(function: str, data: Any, **options: Any) -> tuple[Any, list[str]]:
+    """What a function returns, and the warnings that it gives at the line that calls it."""
+    with pytest.warns(grpo_cli.GrpoWarning) as given:
+        result = getattr(grpo_cli, function)(data, **options)
+    assert {each.filename for each in given} == {__file__}
+    return result, [str(each.message) for each in given]
+
+
+@pytest.mark.parametrize("kind", ["frame", "path"])
+def test_a_warning_of_the_command_line_is_a_warning_of_python_and_in_the_result(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    UNSOLVED.write_ndjson(path)
+    said = facts_of(f"compute {path} -o {tmp_path / 'out.jsonl'} --json")["warnings"]
+    assert ODD in said[-1]
+    assert any("--left-out-column" in sentence for sentence in said)
+
+    data = path if kind == "path" else UNSOLVED
+    result, given = called("compute", data)
+    assert given == [*result.warnings]
+    assert given == [*map(in_keywords, said)]
+    assert called("advantages", data)[1] == given
+
+
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [
+        ("inspect", {}),
+        ("select", {"where": "mean < 1"}),
+        ("compare", {"plans": ["grpo", "rloo"]}),
+        ("report", {}),
+        ("audit", {"column": "advantage"}),
+    ],
+)
+def test_every_function_gives_the_warnings_that_its_result_has(function: str, options: Any) -> None:
+    data = UNSOLVED.with_columns(advantage=0.0)
+    result, given = called(function, data, **options)
+    warnings = result["warnings"] if function == "audit" else result.warnings
+    assert given == [*warnings]
+    assert any("error" in sentence for sentence in given)
+    assert not [sentence for sentence in given if "--" in sentence]
+    assert f"{len(given)} warning" in repr(result) or "warning: " in repr(result)
+    assert "error" in result._repr_html_()
+
+
+def test_a_report_on_disk_and_added_columns_only_warn(tmp_path: Path) -> None:
+    path, given = called("report", UNSOLVED, path=tmp_path / "report.html")
+    assert path == tmp_path / "report.html"
+    assert any("error" in sentence for sentence in given)
+    rows = tmp_path / "rows.jsonl"
+    UNSOLVED.write_ndjson(rows)
+    out, given = called("add_columns", rows, frame=pl.DataFrame({"score": [1.0, NAN, 2.0, 3.0]}))
+    assert out == str(tmp_path / "rows.added.jsonl")
+    assert given
+    assert "NaN" in given[0]
+
+
+def test_each_part_of_plan_by_warns() -> None:
+    data = pl.read_csv(b"prompt_id,env,reward\na,x,0\na,x,0\nb,y,0\nb,y,1\n")
+    result, given = called(
+        "compute", data, plan_by="env", plans={"default": {"method": "grpo"}, "x": {"method": "rloo"}}
+    )
+    assert given == [*result.warnings]
+    assert any("no group has a gradient" in sentence for sentence in given)
+
+
+def test_a_run_without_anything_odd_does_not_warn() -> None:
+    data = pl.read_csv(b"prompt_id,reward\na,0\na,1\nb,1\nb,0\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert grpo_cli.compute(data).warnings == ()
+        grpo_cli.inspect(data)
+        grpo_cli.select(data, where="std > 0")
+        grpo_cli.compare(data, ["grpo", "rloo"])
+
+
+# --- at a prompt -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "line"),
+    [
+        ("compute", {}, "<Result: 4 rows in 2 groups, grpo, 1 of 2 groups without a gradient>"),
+        ("select", {"where": "std > 0"}, "<Selection: 2 of 4 rows, 1 of 2 groups>"),
+        ("select", {"limit": 1, "control": True}, "<Selection: 2 of 4 rows, 1 of 2 groups, control: 2 rows>"),
+        (
+            "compare",
+            {"plans": {"ours": "grpo", "theirs": "dr-grpo"}},
+            "<Comparison: ours with theirs, 2 rows change in theirs>",
+        ),
+        ("audit", {"column": "adv", "method": "dr-grpo"}, r"<Audit: .*0 of 4 rows differ.*>"),
+        ("report", {}, r"<Page: 4 rows in 2 groups, [\d,]+ kB of HTML>"),
+    ],
+)
+def test_a_result_is_one_line_at_a_prompt_and_a_table_in_a_notebook(function: str, options: Any, line: str) -> None:
+    data = FRAME.with_columns(adv=pl.Series(CENTRED))
+    result = getattr(grpo_cli, function)(data, **options)
+    assert re.fullmatch(line, repr(result)), repr(result)
+    page = result._repr_html_()
+    assert re.search(r"<(table|pre|iframe)\b", page)
+    if function != "report":  # a page in a frame, which has its own light and dark
+        assert not re.search(r"color: ?(white|black|#fff|#000)|background", page)
+
+
+def test_the_records_of_an_export_are_a_line_too() -> None:
+    result = grpo_cli.export(TEXTS, to="sft")
+    assert re.fullmatch(r"<Selection: \d+ records \(sft\), of \d+ rows in \d+ groups.*>", repr(result))
+    assert "<table" in result._repr_html_()
+
+
+def test_an_audit_is_still_a_mapping() -> None:
+    found = grpo_cli.audit(FRAME.with_columns(adv=pl.Series(CENTRED)), "adv")
+    assert isinstance(found, dict)
+    assert json.loads(json.dumps(found))["rows"] == 4
+    assert {**found} == found
+
+
+@pytest.mark.parametrize(
+    "function", ["advantages", "compute", "inspect", "select", "export", "report", "compare", "audit"]
+)
+def test_options_are_in_the_signature_and_in_the_help(function: str) -> None:
+    each = inspect.signature(getattr(grpo_cli, function)).parameters
+    assert "group" in each
+    assert "left_out_column" in each
+    assert "options" not in each
+    page = pydoc.plain(pydoc.render_doc(getattr(grpo_cli, function)))
+    assert "\n    left_out_column:\n" in page
+    assert not re.search(
+        r"(?<!`)--[a-z]", page.replace("--json`", "")
+    )  # a flag of the command that the result is that of
+
+
+def test_a_mistake_is_the_line_that_called_and_one_of_ours() -> None:
+    with pytest.raises(UsageError) as error:
+        grpo_cli.advantages(FRAME, metod="rloo")  # type: ignore[call-overload]
+    lines = traceback.format_exception(error.value)
+    ours = [line for line in lines if "grpo_cli" in line and "File" in line]
+    assert len(ours) <= 2
+    assert len("".join(lines).splitlines()) <= 12
+
+
+def test_old_rewards_are_named_as_on_the_command_line_and_by_their_other_name() -> None:
+    ids = pl.Series("rollout_id", [1, 2, 3, 4])
+    now = FRAME.with_columns(ids)
+    old = frame([1.0, 0.0, 5.0, 5.0], KEYS).with_columns(ids)
+    wanted = grpo_cli.inspect(now, old_rewards=old).facts["rescored"]
+    assert grpo_cli.inspect(now, rescored=old).facts["rescored"] == wanted
+    beside = FRAME.with_columns(old=old["reward"])
+    wanted = grpo_cli.inspect(beside, old_rewards_column="old", reward="reward").facts["rescored"]
+    assert grpo_cli.inspect(beside, rescored_column="old", reward="reward").facts["rescored"] == wanted
+    with pytest.raises(UsageError, match="old_rewards and rescored are the same; leave one of them out"):
+        grpo_cli.inspect(FRAME, rescored=old, old_rewards=old)
+
+
+@pytest.mark.parametrize(
+    "plans",
+    [
+        {"grpo": Plan.of({}), "rloo": Plan.of({"estimator.name": "rloo"})},
+        ["grpo", "rloo"],
+        ("grpo", "rloo"),
+        {"grpo": "grpo", "rloo": {"method": "rloo"}},
+        {"grpo": {"method": "grpo"}, "rloo": Plan.of({"estimator.name": "rloo"})},
+    ],
+)
+def test_plans_are_compared_by_the_words_of_the_command_line(plans: Any) -> None:
+    facts = grpo_cli.compare(FRAME, plans).facts
+    assert facts["against"] == "grpo"
+    (difference,) = facts["differences"]
+    assert difference["name"] == "rloo"
+    assert difference["changed"] == 2
+
+
+def test_a_preset_is_compared_by_its_name_with_options_after_it() -> None:
+    facts = grpo_cli.compare(FRAME, ["trl-grpo", "trl-grpo,scale=batch"], missing="exclude").facts
+    first, second = facts["plans"]
+    assert first["plan"]["divisor"]["level"] == "group"
+    assert second["plan"]["divisor"]["level"] == "batch"
+    assert second["plan"]["rewards"]["missing"] == "exclude"
+
+
+def test_an_error_about_a_frame_does_not_speak_of_a_file(tmp_path: Path) -> None:
+    odd = pl.DataFrame({"x": [1.0, 2.0]})
+    with pytest.raises(DataError) as error:
+        grpo_cli.advantages(odd)
+    assert "FILE" not in str(error.value)
+    odd.write_ndjson(tmp_path / "odd.jsonl")
+    with pytest.raises(DataError, match="grpo-adv schemas FILE shows what known layouts miss"):
+        grpo_cli.advantages(tmp_path / "odd.jsonl")
 
 
 # --- results -----------------------------------------------------------------------------------------------

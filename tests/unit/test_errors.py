@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from grpo_cli.api import InKeywords
+from grpo_cli.api.calls import InKeywords
 from grpo_cli.errors import DataError, GrpoError, InputChanged, Spelling, Way, Written
 
 

@@ -23,7 +23,7 @@ MODULES = [
 ]
 # What has no name of a file in it, for a reader has looked: facts, roles and positions, types, expressions, functions of the same name.
 KNOWN = {
-    "api.py": {"select(rows)", "select(names)", "drop(left_out)", "col(pl.String)"},
+    "api/__init__.py": {"select(rows)", "select(names)", "drop(left_out)", "col(pl.String)"},
     "guests/audit/groupings.py": {"drop(LEFT_OUT)"},
     "stats/compare.py": {"select(reward)"},
     "guests/audit/float32.py": {"select((name for name in table.columns if not name.startswith('reward.')))"},

@@ -63,15 +63,15 @@ def _items(lines: Iterable[str]) -> str:
     return "".join(f"<li>{line}</li>" for line in lines)
 
 
-def cell(inspection: Inspection, groups: str) -> str:
-    """What a notebook shows: the verdict, its numbers, the first two figures, and the table of `groups`."""
+def cell(inspection: Inspection, warnings: str, groups: str) -> str:
+    """What a notebook shows: the verdict, the warnings, the numbers, the first two figures, and the table of `groups`."""
     drawn = picture(figures(inspection)[:CELL_FIGURES], "", [], "svg").decode(errors="replace")
     tiles_in_a_row = ".tiles { display: flex; flex-wrap: wrap; gap: 1.5em } .tiles dd { margin: 0; font-weight: bold }"
-    return f"<style>{tiles_in_a_row}</style>{_meaning(inspection)}{drawn}{groups}"
+    return f"<style>{tiles_in_a_row}</style>{_meaning(inspection, warnings)}{drawn}{groups}"
 
 
-def _meaning(inspection: Inspection) -> str:
-    """The verdicts and the numbers."""
+def _meaning(inspection: Inspection, warnings: str = "") -> str:
+    """The verdicts, what follows them, and the numbers."""
     first, *others = map(html.escape, inspection.facts.verdicts)
     says = f'<p class="lead">{first}</p>'
     if others:
@@ -79,7 +79,7 @@ def _meaning(inspection: Inspection) -> str:
     numbers = ""
     for words, value in tiles(inspection).items():
         numbers += f"<div><dt>{words}</dt><dd>{html.escape(value)}</dd></div>"
-    return f'<section class="verdicts" aria-label="What it means">{says}</section>\n<dl class="tiles">{numbers}</dl>\n'
+    return f'<section class="verdicts" aria-label="What it means">{says}{warnings}</section>\n<dl class="tiles">{numbers}</dl>\n'
 
 
 @cache

@@ -11,27 +11,27 @@ pairs = grpo_cli.export(frame, to="pairs").frame
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial, wraps
+from functools import partial
 from html import escape
-from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast, overload
 
 import numpy as np
 import polars as pl
 
+from grpo_cli.api.calls import in_keywords, plain, takes, warn
+from grpo_cli.api.notebook import cell, counted, line, preformatted, printed, table, warned
+from grpo_cli.api.notebook import frame as shown_frame
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import DataError, GrpoError, Spelling, UnknownName, UsageError
-from grpo_cli.files.kept import keeping
+from grpo_cli.engine.presets import presets
+from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError
 from grpo_cli.formats.frame import EXPLODE, FRAME, FrameReader
 from grpo_cli.options.commands import COMMANDS
-from grpo_cli.options.config import beside
 from grpo_cli.options.given import Given
 from grpo_cli.options.keywords import (
     AddKeywords,
@@ -43,7 +43,7 @@ from grpo_cli.options.keywords import (
     SelectKeywords,
 )
 from grpo_cli.options.meant import unknown_option
-from grpo_cli.options.resolve import normalized, plan_of, refuse_twice, refuse_without_effect, weights_of
+from grpo_cli.options.resolve import normalized, plan_of, refuse_twice, refuse_without_effect, weights_of, with_shared
 from grpo_cli.options.table import BY_VALUE, COMPUTED, OF_PART, ON_FRAMES, OPTIONS
 from grpo_cli.read.build_table import read, read_parts
 from grpo_cli.read.layout import layout
@@ -51,16 +51,17 @@ from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.recognise import recognise
 from grpo_cli.read.tables import Binding, FileTable, Table, refuse_changed, whole
+from grpo_cli.render.compare import render as render_comparison
 from grpo_cli.render.figures import figures
 from grpo_cli.runs import export as exports
 from grpo_cli.runs import select as selects
 from grpo_cli.runs.asked import binding_of, draws_of, plan_by_of, tokens_of
-from grpo_cli.runs.compute_files import scored_parts
+from grpo_cli.runs.compute_files import scored_parts, warnings_of
 from grpo_cli.runs.group_rows import show_group
 from grpo_cli.runs.inspect import Job, looked_at, run
-from grpo_cli.stats.compare import Comparison
+from grpo_cli.stats.compare import Comparison as Compared
 from grpo_cli.stats.document import document
-from grpo_cli.stats.facts import group_facts
+from grpo_cli.stats.facts import group_facts, summarize
 from grpo_cli.stats.inspection import Inspection, key_columns
 from grpo_cli.stats.rescored import Rescored
 from grpo_cli.stats.runs import Runs
@@ -74,10 +75,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
+    from grpo_cli.guests.audit.facts import Audited
+    from grpo_cli.runs.compare import Contender
+
 Series = TypeVar("Series")
 Frame = TypeVar("Frame")
-Arguments = ParamSpec("Arguments")
-Returned = TypeVar("Returned")
 Name = str | os.PathLike[str]
 
 
@@ -88,6 +90,8 @@ def _keywords_of(command: str, *, without: Collection[str] = ()) -> tuple[str, .
 
 
 INSPECTED = _keywords_of("inspect", without={"where", "show", "format", "full", "before", "rescored"})
+# Keywords of `inspect` that are spelled like their flags.
+INSPECT_KEYWORDS = {"old_rewards_column": "rescored_column"}
 # Keywords of `select` spelled like its flags; other commands have options of these names.
 SELECT_KEYWORDS = {"top": "most", "by": "most_by", "solved_at": "solved_from", "against": "before"}
 EXPORT_KEYWORDS = {"pick": "best", "against": "before"}
@@ -100,71 +104,25 @@ LINES = 30  # a longer repr is cut
 PATH = (str, os.PathLike)
 NEWEST = "now"  # the name of the frame among the runs of `against`
 HEAD = 20  # rows of a pandas frame whose values show the type of a column
-PRE = '<pre style="white-space:pre;overflow-x:auto;line-height:1.2;font-family:monospace">{code}</pre>'
-
-
-# --- errors that name keywords -------------------------------------------------------------------------------
-
-_FLAG = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)( (?=['A-Z]))?")
-
-
-def _in_keywords(text: str) -> str:
-    """A message with keywords instead of flags: "--group NAME" becomes "group=NAME", "--scale group" becomes "scale group"."""
-    return _FLAG.sub(lambda flag: flag[1].replace("-", "_") + "=" * bool(flag[2]), text)
-
-
-class InKeywords(Spelling):
-    """Options as keywords."""
-
-    def option(self, flag: str, value: str) -> str:
-        """`group=NAME` for a placeholder or a text in quotes, `scale group` for another value."""
-        keyword = flag.removeprefix("--").replace("-", "_")
-        sign = "=" if value.startswith("'") or value[:1].isupper() else " "
-        return f"{keyword}{sign}{value}" if value else keyword
-
-    def text(self, text: str) -> str:
-        """The sentence with keywords."""
-        return _in_keywords(text)
-
-
-def _plain(facts: Any, *without: str) -> dict[str, Any]:
-    """Facts as plain data whose sentences name keywords, without those about files that have no name."""
-    plain = {name: fact for name, fact in document(facts).items() if name not in without}
-    for name in {"verdicts", "warnings"} & {*plain}:
-        plain[name] = [*map(_in_keywords, plain[name])]
-    return plain
-
-
-def _explained_in_keywords(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
-    """The function, with errors that name keywords instead of flags."""
-
-    @wraps(function)
-    def called(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
-        try:
-            with keeping(), beside(kwargs):
-                return function(*args, **kwargs)
-        except GrpoError as error:
-            error.spelling = InKeywords()
-            raise
-
-    return called
 
 
 # --- advantages ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Result(Generic[Series]):
     """Advantages and statuses row by row, facts of each group, and the plan that made them.
 
     `advantages` and `status` are series like the frame that came in (polars, pandas or pyarrow); rows of
     dropped groups have null. `groups` is a polars frame with one line per group. With `plan_by` each value has its plan in `plans`.
+    `warnings` are those that Python gave.
     """
 
     advantages: Series
     status: Series
     groups: pl.DataFrame
     plans: Mapping[str, Plan]  # keys are the values of `plan_by`; without it the only key is ""
+    warnings: Sequence[str] = ()
 
     @property
     def plan(self) -> Plan:
@@ -172,6 +130,21 @@ class Result(Generic[Series]):
         if "" not in self.plans:
             raise UsageError("each value of --plan-by has a plan of its own", "they are in .plans")
         return self.plans[""]
+
+    def __repr__(self) -> str:
+        return line("Result", *self._parts(), warnings=self.warnings)
+
+    def _repr_html_(self) -> str:
+        """What was computed, the warnings, and the groups."""
+        return cell(", ".join(self._parts()), shown_frame(self.groups), warnings=self.warnings)
+
+    def _parts(self) -> list[str]:
+        compared = self.groups.filter(pl.col("scored") > 1)
+        constant = int(compared["constant"].sum())
+        methods = dict.fromkeys(plan.method for plan in self.plans.values())
+        size = len(cast("Any", self.status))
+        rows = f"{counted(size, 'row')} in {counted(len(self.groups), 'group')}"
+        return [rows, " and ".join(methods), f"{constant:,} of {len(compared):,} groups without a gradient"]
 
 
 @overload
@@ -186,7 +159,7 @@ def compute(
 ) -> Result[pd.Series[Any]]: ...
 @overload  # pyarrow and datasets
 def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywords]) -> Result[pa.Array]: ...
-@_explained_in_keywords
+@takes(COMPUTED)
 def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywords]) -> Result[Any]:
     """Compute advantages of a frame.
 
@@ -220,20 +193,29 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
         binding = replace(binding, rollouts="each")
     tokens = tokens_of(given, [whole_plan] if parts is None else [own for own, _ in parts.plans.values()])
     tables, like_frame = opened(frame, binding)
-    narrows = [read(layout(tables, binding), whole_plan)] if parts is None else read_parts(tables, parts)[0]
+    of_files: Sequence[str] = ()
+    if parts is None:
+        narrows = [read(layout(tables, binding), whole_plan)]
+    else:
+        narrows, of_files = read_parts(tables, parts)
     refuse_changed(tables)
     if tokens is not None:
         tokens.check(tables)
     values = []
     statuses = []
     groups = []
+    warnings = [*of_files]
+    needed = {role for narrow in narrows for role in (*narrow.plan.needs, *narrow.plan.may_read)}
     for narrow, scored in zip(narrows, scored_parts(narrows), strict=True):
         on_tokens = None if tokens is None else tokens_of_rows(narrow, scored, tokens)
         value = in_memory(scored, on_tokens)
         values.append(pl.select(pl.when(scored.frame[".kept"]).then(value)).to_series())
         statuses.append(scored.frame[".status"].cast(pl.String))
-        facts = group_facts(scored).drop("code", "batch", "zero_variance")
-        groups.append(_with_keys(narrow, facts))
+        facts = group_facts(scored)
+        groups.append(_with_keys(narrow, facts.drop("code", "batch", "zero_variance")))
+        summary = summarize(scored, narrow, facts)
+        odd = warnings_of(summary, scored, needed, () if tokens is None else (tokens.length,))
+        warnings += summary.warned(odd).warnings
     status = _on_all_rows(narrows, statuses)
     if narrows[0].foreign is not None:
         status = status.scatter(narrows[0].foreign, FOREIGN)
@@ -242,6 +224,7 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
         status=like_frame(status.alias("status")),
         groups=pl.concat(groups, how="diagonal_relaxed"),
         plans={narrow.request.value: narrow.plan for narrow in narrows},
+        warnings=warn(warnings),
     )
 
 
@@ -255,6 +238,7 @@ def advantages(
 def advantages(frame: pd.DataFrame, plan: Plan | None = None, **options: Unpack[ComputeKeywords]) -> pd.Series[Any]: ...
 @overload
 def advantages(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywords]) -> pa.Array: ...
+@takes(COMPUTED)
 def advantages(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywords]) -> Any:
     """One advantage per row, as a series like the frame.
 
@@ -329,10 +313,27 @@ def _with_keys(narrow: Narrow, facts: pl.DataFrame) -> pl.DataFrame:
 # --- audit and compare -----------------------------------------------------------------------------------------
 
 
-@_explained_in_keywords
-def audit(
-    frame: Any, column: str | None = None, plan: Plan | None = None, **options: Unpack[AuditKeywords]
-) -> dict[str, Any]:
+class Audit(dict[str, Any]):
+    """The facts of `grpo-adv audit --json`, which a prompt and a notebook show as the answer."""
+
+    def __init__(self, found: Audited) -> None:
+        super().__init__(plain(found))
+        self._found = found
+
+    def __repr__(self) -> str:
+        match = self["match"]
+        of_rows = f"{match['mismatched_rows']:,} of {counted(self['rows'], 'row')} differ"
+        return line("Audit", match["verdict"], match["name"], of_rows, warnings=self["warnings"])
+
+    def _repr_html_(self) -> str:
+        """What the command prints."""
+        from grpo_cli.guests.audit.text import render
+
+        return in_keywords(preformatted(printed(partial(render, self._found))))
+
+
+@takes(ON_FRAMES)
+def audit(frame: Any, column: str | None = None, plan: Plan | None = None, **options: Unpack[AuditKeywords]) -> Audit:
     """Which formula made the advantages of a frame: the facts of `grpo-adv audit --json`, as plain data.
 
     Parameters
@@ -364,11 +365,14 @@ def audit(
     tables, _ = opened(frame, job.binding)
     found = audits.audited(job, tables)
     refuse_changed(tables)
-    return document(found)
+    warn(found.warnings)
+    return Audit(found)
 
 
-@_explained_in_keywords
-def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[AuditKeywords]) -> Comparison:
+@takes(ON_FRAMES)
+def compare(
+    frame: Any, plans: Sequence[str] | Mapping[str, Plan | str | Mapping[str, Any]], **options: Unpack[AuditKeywords]
+) -> Comparison:
     """Compare several plans on the same rows; the others are compared with the first.
 
     Parameters
@@ -376,9 +380,10 @@ def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[AuditKeywor
     frame:
         As for `compute`.
     plans:
-        Plans by their names.
+        Methods and presets as on the command line, ["grpo", "trl-grpo,scale=batch"], or by names of your own:
+        {"ours": "grpo", "theirs": {"preset": "trl-grpo"}, "new": Plan.of({"divisor.level": "none"})}.
     options:
-        The options of `grpo-adv compare` that say which columns play which part.
+        The options of `grpo-adv compare` that say which columns play which part, and options for every plan that is no `Plan`.
 
     Returns
     -------
@@ -386,25 +391,70 @@ def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[AuditKeywor
 
     Example
     -------
-    grpo_cli.compare(frame, {name: Plan.of({"estimator.name": name}) for name in ("grpo", "rloo")}).facts
+    grpo_cli.compare(frame, ["grpo", "rloo"]).facts
 
     """
     from grpo_cli.runs import compare as runs
 
-    hint = "give plans by their names: {'grpo': Plan.of({}), 'rloo': Plan.of({'estimator.name': 'rloo'})}"
-    if not isinstance(plans, Mapping) or not all(isinstance(plan, Plan) for plan in plans.values()):
-        raise UsageError(f"plans cannot be {plans!r}", hint)
-    if len(plans) < 2:  # noqa: PLR2004 - two are a comparison
-        raise UsageError("a comparison needs two plans", hint)
     given = _checked("compare", options, ON_FRAMES)
-    _refuse_arithmetic(given)
-    refuse_without_effect(given, *plans.values())
-    contenders = {name: runs.Contender(plan) for name, plan in plans.items()}
+    contenders = _contenders(plans, given)
     job = runs.Job(plans=contenders, binding=binding_of(given))
     tables, _ = opened(frame, job.binding)
     found = runs.compared(job, tables)
     refuse_changed(tables)
-    return found
+    warn(found.compared.warnings)
+    return Comparison(scored=found.scored, narrow=found.narrow, compared=found.compared)
+
+
+def _contenders(plans: Any, given: Given) -> dict[str, Contender]:
+    """The plans that are compared, by their names; options for all of them count for those that are given in words."""
+    from grpo_cli.runs.compare import Contender, contenders
+
+    hint = "give methods and presets: ['grpo', 'trl-grpo'], or plans by their names: {'ours': {'method': 'rloo'}}"
+    if isinstance(plans, (list, tuple)) and all(isinstance(plan, str) for plan in plans):
+        named = dict(zip(plans, plans, strict=True))
+        if len(named) < len(plans):
+            raise UsageError("a plan is named twice", "append options to tell them apart: 'grpo,scale=batch'")
+        plans = named
+    if not isinstance(plans, Mapping) or not all(isinstance(plan, (Plan, str, Mapping)) for plan in plans.values()):
+        raise UsageError(f"plans cannot be {plans!r}", hint)
+    if len(plans) < 2:  # noqa: PLR2004 - two are a comparison
+        raise UsageError("a comparison needs two plans", hint)
+    whole = {str(name): plan for name, plan in plans.items() if isinstance(plan, Plan)}
+    if whole:
+        _refuse_arithmetic(given)
+        refuse_without_effect(given, *whole.values())
+    in_words = {str(name): _in_words(str(name), plan) for name, plan in plans.items() if not isinstance(plan, Plan)}
+    made = contenders(with_shared(given.among(OPTIONS), in_words))
+    return {name: Contender(whole[name]) if name in whole else made[name] for name in map(str, plans)}
+
+
+def _in_words(name: str, plan: str | Mapping[str, Any]) -> Given:
+    """The options of a plan, from `rloo,scale=batch` or from keywords."""
+    from grpo_cli.runs.compare import plan_in_keywords, plan_in_words
+
+    if not isinstance(plan, str):
+        return plan_in_keywords(name, plan)
+    first = plan.partition(",")[0].strip()
+    return plan_in_words("preset" if first in presets() else "method", plan)
+
+
+class Comparison(Compared):
+    """Several plans on the same rows, as a prompt and a notebook show them."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """The warnings that Python gave."""
+        return [*map(in_keywords, self.compared.warnings)]
+
+    def __repr__(self) -> str:
+        first, *others = (plan.name for plan in self.compared.plans)
+        changed = [f"{each.changed:,} rows change in {each.name}" for each in self.compared.differences]
+        return line("Comparison", f"{first} with {', '.join(others)}", *changed, warnings=self.warnings)
+
+    def _repr_html_(self) -> str:
+        """What the command prints."""
+        return in_keywords(preformatted(printed(partial(render_comparison, self.compared))))
 
 
 # --- inspect and select ------------------------------------------------------------------------------------------
@@ -428,15 +478,15 @@ class Look:
     def facts(self) -> Mapping[str, Any]:
         """The facts of `grpo-adv inspect --json`."""
         found = self.inspection.facts
-        facts = _plain(found, *([] if found.inputs else ["inputs"]))
+        facts = plain(found, *([] if found.inputs else ["inputs"]))
         if isinstance(self.inspection.beside, Rescored):
-            facts["rescored"] = _plain(self.inspection.beside)
+            facts["rescored"] = plain(self.inspection.beside)
         return facts
 
     @property
     def verdicts(self) -> list[str]:
         """The findings, in plain words."""
-        return [*map(_in_keywords, self.inspection.facts.verdicts)]
+        return [*map(in_keywords, self.inspection.facts.verdicts)]
 
     @property
     def groups(self) -> pl.DataFrame:
@@ -444,12 +494,12 @@ class Look:
         left_out = ("code", "batch", "status", "kept", "zero_variance")
         return _with_keys(self.inspection.narrow, self.inspection.groups.drop(left_out))
 
-    @_explained_in_keywords
+    @takes(())
     def show(self, key: str) -> dict[str, Any]:
         """One group with its rows: rewards, advantages and texts."""
         return document(show_group(self.inspection, key))
 
-    @_explained_in_keywords
+    @takes(())
     def chart(self, name: str) -> Any:
         """One figure of the report as an altair chart (extra `report`)."""
         from grpo_cli.render.report.charts import chart
@@ -463,36 +513,44 @@ class Look:
         return self._printed().export_text()
 
     def _repr_html_(self) -> str:
-        """Verdict, numbers, two figures and the groups; without the extra `report`, the text."""
+        """Verdict, warnings, numbers, two figures and the groups; without the extra `report`, the text."""
         try:
-            from grpo_cli.render.report.page import cell
+            from grpo_cli.render.report.page import cell as page_cell
 
-            return _in_keywords(cell(self.inspection, self.groups._repr_html_()))
+            return in_keywords(page_cell(self.inspection, warned(self.warnings), shown_frame(self.groups)))
         except ImportError:
-            return self._printed().export_html(inline_styles=True, code_format=PRE)
+            return preformatted(self._printed())
+
+    @property
+    def warnings(self) -> list[str]:
+        """The warnings that Python gave."""
+        return [*map(in_keywords, self.inspection.facts.summary.warnings)]
 
     def __repr__(self) -> str:
-        """The findings in at most 30 lines; `print` shows all."""
+        """The findings and the warnings in at most 30 lines; `print` shows all."""
         facts = self.inspection.facts
         summary = facts.summary
         lines = [f"{summary.rows} rows in {summary.groups} groups by {', '.join(summary.group_key)}"]
-        for verdict in self.verdicts:
-            lines += wrap(verdict, WIDTH, initial_indent="* ", subsequent_indent="  ")
+        warnings = [f"warning: {sentence}" for sentence in self.warnings]
+        for finding in (*self.verdicts, *warnings):
+            lines += wrap(finding, WIDTH, initial_indent="* ", subsequent_indent="  ")
         return "\n".join([*lines[: LINES - 1], "print() shows all; .facts, .groups, .show(key), .chart(name)"])
 
     def _printed(self) -> Console:
-        from rich.console import Console
-
         from grpo_cli.render.inspect import render
 
-        console = Console(file=StringIO(), width=WIDTH, highlight=False, record=True)
-        render(self.inspection.facts, console, asked=("by", "full"))
-        return console
+        return printed(lambda console: render(self.inspection.facts, console, asked=("by", "full")))
 
 
-@_explained_in_keywords
+@takes(INSPECTED, INSPECT_KEYWORDS)
 def inspect(
-    frame: Any, *, rescored: Any = None, against: Mapping[str, Any] | None = None, **options: Unpack[InspectKeywords]
+    frame: Any,
+    *,
+    old_rewards: Any = None,
+    rescored: Any = None,
+    rescored_column: str | None = None,
+    against: Mapping[str, Any] | None = None,
+    **options: Unpack[InspectKeywords],
 ) -> Look:
     """Look at a frame; a notebook shows what is found.
 
@@ -500,9 +558,13 @@ def inspect(
     ----------
     frame:
         As for `compute`. Texts are compared where it is small and in memory, or with duplicates=True.
-    rescored:
-        The same rollouts with their old rewards (rescored_column="old": of the same frame); the facts have what changed
+    old_rewards:
+        The same rollouts with their old rewards (old_rewards_column="old": of the same frame); the facts have what changed
         under "rescored".
+    rescored:
+        Another name of `old_rewards`.
+    rescored_column:
+        Another name of `old_rewards_column`.
     against:
         Earlier runs by their names, the base first: {"step200": before}. What changed is in `runs`.
     options:
@@ -515,19 +577,39 @@ def inspect(
     """
     if against is not None and not isinstance(against, Mapping):
         raise UsageError("against takes runs by their names", "give them as against={'step200': before}")
-    given = _checked("inspect", options, INSPECTED)
+    given = _checked("inspect", _renamed(options, rescored_column), INSPECTED, INSPECT_KEYWORDS)
+    old_rewards = _either(old_rewards, rescored)
     lost = [name for name in ("cluster", "pass_at") if name in given]
     if lost and against is None:
         raise UsageError(
             f"{lost[0]} is for the comparison of runs", "give earlier ones with against={'step200': before}"
         )
-    found = _inspected(frame, given, rescored)
+    found = _inspected(frame, given, old_rewards)
     if against is None:
+        warn(found.facts.summary.warnings)
         return Look(found)
     earlier = {name: _inspected(run, given) for name, run in against.items()}
     if NEWEST in earlier or not earlier:
         raise UsageError(f"against has {[*earlier]}", ["give earlier runs by their names", f"{NEWEST!r} is the frame"])
-    return Look(found, compared_runs({**earlier, NEWEST: found}, draws_of(given) or ()))
+    runs = compared_runs({**earlier, NEWEST: found}, draws_of(given) or ())
+    warn(runs.warnings)
+    return Look(found, runs)
+
+
+def _either(old_rewards: Any, rescored: Any) -> Any:
+    """The old rewards under one of their two names."""
+    if old_rewards is not None and rescored is not None:
+        raise UsageError("old_rewards and rescored are the same", "leave one of them out")
+    return rescored if old_rewards is None else old_rewards
+
+
+def _renamed(options: Mapping[str, Any], rescored_column: str | None) -> Mapping[str, Any]:
+    """The options, with the column of the old rewards under its name."""
+    if rescored_column is None:
+        return options
+    if options.get("old_rewards_column") is not None:
+        raise UsageError("old_rewards_column and rescored_column are the same", "leave one of them out")
+    return {**options, "old_rewards_column": rescored_column}
 
 
 def _inspected(frame: Any, given: Given, rescored: Any = None, target: Path | None = None) -> Inspection:
@@ -555,7 +637,7 @@ def _size(frame: Any) -> float:
     return float(getattr(frame, "nbytes", "inf"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Selection(Generic[Frame]):
     """The rows that are kept, as a frame of the kind that came in (lazy ones are collected), and the facts of the choice."""
 
@@ -563,12 +645,38 @@ class Selection(Generic[Frame]):
     facts: Mapping[str, Any]
     beside: Mapping[str, Frame] = field(default_factory=dict)  # the frame of each further output: control, holdout
 
+    @property
+    def warnings(self) -> Sequence[str]:
+        """The warnings that Python gave."""
+        warnings: Sequence[str] = self.facts["warnings"]
+        return warnings
+
+    def __repr__(self) -> str:
+        return line("Selection", *self._parts(), warnings=self.warnings)
+
+    def _repr_html_(self) -> str:
+        """What was kept, what was left out and why, and the frame."""
+        left_out = [[f"{one['rows']:,}", one["reason"]] for one in self.facts["dropped"]]
+        dropped = table(["rows left out", "because"], left_out)
+        return cell(", ".join(self._parts()), dropped, shown_frame(self.frame), warnings=self.warnings)
+
+    def _parts(self) -> list[str]:
+        facts = self.facts
+        if "to" in facts:
+            parts = [f"{counted(facts['records'], 'record')} ({facts['to']})"]
+            parts.append(f"of {counted(facts['rows'], 'row')} in {counted(facts['groups'], 'group')}")
+        else:
+            parts = [f"{facts['kept_rows']:,} of {counted(facts['rows'], 'row')}"]
+            parts.append(f"{facts['kept_groups']:,} of {counted(facts['groups'], 'group')}")
+        sizes = ((name, len(cast("Any", other))) for name, other in self.beside.items())
+        return [*parts, *(f"{name}: {counted(size, 'row')}" for name, size in sizes)]
+
 
 @overload
 def select(frame: pl.LazyFrame | Name, **options: Unpack[SelectKeywords]) -> Selection[pl.DataFrame]: ...
 @overload
 def select(frame: Frame, **options: Unpack[SelectKeywords]) -> Selection[Frame]: ...
-@_explained_in_keywords
+@takes(SELECTED, SELECT_KEYWORDS)
 def select(frame: Any, **options: Unpack[SelectKeywords]) -> Selection[Any]:
     """Keep groups of a frame, and rows inside them.
 
@@ -589,7 +697,8 @@ def select(frame: Any, **options: Unpack[SelectKeywords]) -> Selection[Any]:
     _, chosen, facts = selects.selected(job, tables)
     frames = {name: _taken(frame, tables, rows) for name, rows in chosen.items()}
     refuse_changed(tables)
-    return Selection(frames.pop(""), _plain(facts, "inputs", "outputs", "seconds"), frames)
+    warn(facts.warnings)
+    return Selection(frames.pop(""), plain(facts, "inputs", "outputs", "seconds"), frames)
 
 
 def _taken(frame: Any, tables: Sequence[Table], rows: Any) -> Any:
@@ -608,7 +717,7 @@ def _taken(frame: Any, tables: Sequence[Table], rows: Any) -> Any:
 # --- export and report -------------------------------------------------------------------------------------------
 
 
-@_explained_in_keywords
+@takes(EXPORTED, EXPORT_KEYWORDS)
 def export(frame: Any, to: ExportTo, **options: Unpack[ExportKeywords]) -> Selection[pl.DataFrame]:
     """The records of the next training job as a polars frame.
 
@@ -651,14 +760,20 @@ def export(frame: Any, to: ExportTo, **options: Unpack[ExportKeywords]) -> Selec
 def _exported(frames: Sequence[pl.DataFrame], facts: exports.Exported) -> Selection[pl.DataFrame]:
     frame, *others = frames
     beside = dict(zip(facts.beside, others, strict=True))
-    return Selection(frame, _plain(facts, "outputs"), beside)
+    warn(facts.warnings)
+    return Selection(frame, plain(facts, "outputs"), beside)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Page:
     """A report that a notebook shows; `html` is the page."""
 
     html: str
+    headline: str = ""
+    warnings: Sequence[str] = ()
+
+    def __repr__(self) -> str:
+        return line("Page", self.headline, f"{len(self.html) // 1000:,} kB of HTML", warnings=self.warnings)
 
     def _repr_html_(self) -> str:
         return f'<iframe srcdoc="{escape(self.html)}" style="width: 100%; height: 900px; border: 0"></iframe>'
@@ -669,7 +784,9 @@ def report(
     frame: Any,
     path: None = None,
     *,
+    old_rewards: Any = None,
     rescored: Any = None,
+    rescored_column: str | None = None,
     **options: Unpack[InspectKeywords],
 ) -> Page: ...
 @overload
@@ -678,16 +795,20 @@ def report(
     path: Name,
     *,
     force: bool = False,
+    old_rewards: Any = None,
     rescored: Any = None,
+    rescored_column: str | None = None,
     **options: Unpack[InspectKeywords],
 ) -> Path: ...
-@_explained_in_keywords
+@takes(INSPECTED, INSPECT_KEYWORDS)
 def report(
     frame: Any,
     path: Name | None = None,
     *,
     force: bool = False,
+    old_rewards: Any = None,
     rescored: Any = None,
+    rescored_column: str | None = None,
     **options: Unpack[InspectKeywords],
 ) -> Path | Page:
     """Plot what `inspect` finds, with its options (extra `report`).
@@ -700,8 +821,12 @@ def report(
         A page (.html) or an image (.png, .svg, .pdf). Without it, the result is a page that a notebook shows.
     force:
         Replace a file that exists.
-    rescored:
+    old_rewards:
         The same rollouts with their old rewards, as for `inspect`.
+    rescored:
+        Another name of `old_rewards`.
+    rescored_column:
+        Another name of `old_rewards_column`.
     options:
         The options of `grpo-adv report`.
 
@@ -712,17 +837,23 @@ def report(
     """
     from grpo_cli.render.report import kind_of, page_of, write_report
 
-    given = _checked("report", options, INSPECTED)
+    given = _checked("report", _renamed(options, rescored_column), INSPECTED, INSPECT_KEYWORDS)
+    old_rewards = _either(old_rewards, rescored)
     if path is None:
-        return Page(page_of(_inspected(frame, given, rescored)))
+        found = _inspected(frame, given, old_rewards)
+        summary = found.facts.summary
+        rows = f"{counted(summary.rows, 'row')} in {counted(summary.groups, 'group')}"
+        return Page(page_of(found), rows, warn(summary.warnings))
     target = Path(path)
     kind_of(target)
     refuse_path(target, force=force)
-    write_report(_inspected(frame, given, rescored, target), target, force=force)
+    found = _inspected(frame, given, old_rewards, target)
+    write_report(found, target, force=force)
+    warn(found.facts.summary.warnings)
     return target
 
 
-@_explained_in_keywords
+@takes(ADDED, ADD_KEYWORDS)
 def add_columns(
     path: Name,
     frame: Any,
@@ -758,7 +889,9 @@ def add_columns(
     job = add.Job.of(given, file=str(path))
     if not isinstance(frame, PATH):
         job = replace(job, columns=_reader(frame)[0])
-    (target,) = add.run(job).outputs
+    facts = add.run(job)
+    warn(facts.warnings)
+    (target,) = facts.outputs
     return target
 
 
