@@ -1,4 +1,4 @@
-"""A plugin of grpo-adv: a method, a preset that uses it, and the schema of a log. Its command is in `lab_command.py`, its tests are beside it."""
+"""A plugin of grpo-adv: a method, a preset that uses it, the schema of a log, and a trainer. Its command is in `lab_command.py`, its tests are beside it."""
 
 from __future__ import annotations
 
@@ -44,4 +44,17 @@ LOG = {
     "group": ["round", "question"],
     "batch": "round",
     "reward": ["points"],
+}
+
+# The keys of grpo_cli/targets/targets.toml.
+TUNER = {
+    "title": "Lab tuner",
+    "release": "lab-tuner 1.0",
+    "source": "lab/trainer trainer/data.py",
+    "checked": "read",
+    "suffixes": [".jsonl"],
+    "kinds": {
+        "sft": {"by": "ChatFile", "form": "messages", "trains_on": "every turn of the model", "without": ["reward"]}
+    },
+    "not_read": {"pairs": "it trains on single conversations"},
 }

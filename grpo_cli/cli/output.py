@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from grpo_cli.cli.terminal import has_colours
 from grpo_cli.errors import GateError, GrpoError
-from grpo_cli.options.commands import Command
+from grpo_cli.options.commands import COMMANDS, Command
 from grpo_cli.options.given import Given
 from grpo_cli.plugins import Registry, named
 from grpo_cli.stats.document import plain_data
@@ -60,11 +60,22 @@ def run(command: Command, given: Given) -> None:
     try:
         with progress(given) as phase, workers(given) as tasks:
             facts = steps.run(job, phase, *([tasks] if "engine" in command.options else []))
+        _gate_of_package(command, given, facts)
     except GateError as error:
         if error.written is None:
             show(given, error.facts, command.shown_by)
         raise
     show(given, facts, command.shown_by)
+
+
+def _gate_of_package(command: Command, given: Given, facts: Facts) -> None:
+    """The gate of a command of a package, on what it found; ours ask it themselves, before they write."""
+    if "fail_on" not in given or not COMMANDS.origin(command.name):
+        return
+    from grpo_cli.runs.gate import Gate
+
+    if gate := Gate.of(given, type(facts)):
+        gate.check(facts)
 
 
 def screen(given: Given, stream: IO[str] | None = None) -> Console:

@@ -1,4 +1,4 @@
-"""Methods, presets, schemas and commands of installed packages and of files: used, listed, and never in the way of anything else."""
+"""Methods, presets, schemas, targets and commands of installed packages and of files: used, listed, and never in the way of anything else."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.recognise import with_schema
 from grpo_cli.read.tables import Binding
 from grpo_cli.schemas.table import schemas
+from grpo_cli.targets.table import targets
 from tests.support.battery import Row, check
 from tests.support.command import Done, adv, facts_of, process, ran
 from tests.support.drawn import paired
@@ -79,7 +80,7 @@ def site(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     found = place / "site"
     found.mkdir()
     monkeypatch.syspath_prepend(found)
-    for rows in (ESTIMATORS, presets(), schemas(), COMMANDS):
+    for rows in (ESTIMATORS, presets(), schemas(), targets(), COMMANDS):
         rows._imported.clear()
     for name in ("bad", "called", "slow", "naming", *MODULES):
         sys.modules.pop(name, None)
@@ -113,7 +114,18 @@ def test_the_tests_of_the_template_pass(template: Path, monkeypatch: pytest.Monk
     options = f"-n 0 -p no:cacheprovider --rootdir {TEMPLATE} -c /dev/null -q -o addopts= {TEMPLATE}"
     words = [sys.executable, "-m", "pytest", *options.split()]
     done = subprocess.run(words, cwd=template, capture_output=True, text=True, check=False)
-    assert "23 passed" in done.stdout, done.stdout + done.stderr
+    assert "24 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_every_entry_point_is_documented_and_in_the_template() -> None:
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "grpo_cli").rglob("*.py"))
+    groups = {*re.findall(r'Registry\(\s*"\w+", "(grpo_adv\.\w+)"', code)}
+    assert len(groups) >= 5
+    points = tomllib.loads((TEMPLATE / "pyproject.toml").read_text())["project"]["entry-points"]
+    assert {*points} == groups, "examples/plugin has an object of each kind"
+    page = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
+    documented = {*re.findall(r"^\| `(grpo_adv\.\w+)`", page, re.MULTILINE)}
+    assert documented == groups, "docs/plugins.md has a line for each"
 
 
 @pytest.mark.usefixtures("template")
@@ -149,7 +161,8 @@ def test_an_audit_finds_the_method_and_the_preset_of_a_package() -> None:
 
 @pytest.mark.usefixtures("template")
 @pytest.mark.parametrize(
-    ("command", "name"), [("methods", "lab-midrange"), ("presets", "lab-trainer"), ("schemas", "lab-log")]
+    ("command", "name"),
+    [("methods", "lab-midrange"), ("presets", "lab-trainer"), ("schemas", "lab-log"), ("targets", "lab-tuner")],
 )
 def test_listings_and_explanations_name_the_package(command: str, name: str) -> None:
     listed = adv(command)
@@ -527,7 +540,7 @@ def test_tasks_on_other_machines_are_given_the_schemas() -> None:
 
 def test_every_table_knows_its_own_rows_by_heart() -> None:
     """Where no package is installed all rows are at hand."""
-    for rows in (ESTIMATORS, presets(), schemas(), COMMANDS):
+    for rows in (ESTIMATORS, presets(), schemas(), targets(), COMMANDS):
         assert [*rows] == [*rows.at_hand]
         assert len(rows) == len(rows.at_hand)
         assert {rows.origin(name) for name in rows} == {""}
@@ -577,6 +590,28 @@ def test_a_command_of_a_package_is_run_as_any_other() -> None:
     one_line(adv("lab-unsolved"), "FILE is missing")
     one_line(adv("lab-unsolved in.jsonl --solved"), "no option named '--solved'; did you mean '--solved-above'?")
     one_line(adv("lab-unsolve"), "no command named 'lab-unsolve'; did you mean 'lab-unsolved'?")
+
+
+@pytest.mark.usefixtures("template")
+@pytest.mark.parametrize(
+    ("condition", "status", "said"),
+    [
+        ("groups > 1", 3, "error: the --fail-on condition 'groups > 1' holds; groups is 2\n"),
+        ("unsolved > 1", 3, "error: the --fail-on condition 'unsolved > 1' holds; unsolved is 2\n"),
+        ("unsolved > 2", 0, ""),
+        ("grups > 1", 2, "error: no quantity named 'grups'; did you mean 'groups'?\n"),
+    ],
+)
+def test_a_gate_on_the_facts_of_a_package_stops(condition: str, status: int, said: str) -> None:
+    done = adv("lab-unsolved", "in.jsonl", "--solved-above", "5", "--fail-on", condition)
+    assert (done.status, done.err) == (status, said)
+    assert done.out.startswith("2 of 2 groups are unsolved\n") == (status != 2)
+
+
+@pytest.mark.usefixtures("template")
+def test_a_summary_of_the_facts_of_a_package_is_written() -> None:
+    ran("lab-unsolved in.jsonl --summary facts.json -q")
+    assert json.loads(Path("facts.json").read_text(encoding="utf-8"))["groups"] == 2
 
 
 @pytest.mark.usefixtures("template")
