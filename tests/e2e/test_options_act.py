@@ -25,6 +25,7 @@ from grpo_cli.guests.browse.app import Browser
 from grpo_cli.guests.browse.model import Model
 from grpo_cli.options import config
 from grpo_cli.options.commands import COMMANDS
+from grpo_cli.options.export_kinds import EXPORT_KINDS
 from grpo_cli.options.table import EVERY, Option
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.render.figures import figures
@@ -586,4 +587,13 @@ def test_an_option_acts_or_is_refused(mode: str, line: str, runs: Callable[[Line
 def test_every_option_has_a_line() -> None:
     for command in {line.split()[0] for _, line, *_ in table(MODES)}:
         missing = {*COMMANDS[command].options} - {*rows_on_which_it_matters(command)} - {*ELSEWHERE}
-        assert missing == set(), command
+        assert missing == set(), f"ACTS in {__file__} needs words for these options of {command}"
+
+
+def test_every_command_that_reads_rewards_and_every_kind_of_export_has_a_mode() -> None:
+    modes = [shlex.split(line) for _, line, *_ in table(MODES)]
+    without_rewards = {"methods", "presets", "schemas", "targets", "skill", "verify"}
+    missing = {*COMMANDS} - without_rewards - {command for command, *_ in modes}
+    assert missing == set(), f"MODES in {__file__} needs a line for these commands"
+    kinds = {words[words.index("--to") + 1] for words in modes if words[0] == "export"}
+    assert {*EXPORT_KINDS} - kinds == set(), f"MODES in {__file__} needs a line for these kinds of export"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import sqlite3
 import struct
 import subprocess
@@ -22,9 +23,20 @@ import pyarrow as pa
 import pytest
 
 from grpo_cli.errors import DataError, UsageError
+from grpo_cli.formats import registry
 from tests.support.bad_files import torch_zip, zipped
 from tests.support.command import files
 from tests.support.jobs import compute, look, near, refused, rows_of
+
+# --- all of them --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", registry._CONTAINERS)
+def test_every_container_is_documented(suffix: str) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "schemas.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^ *\| (`\..*?) \| ", page, re.MULTILINE)
+    assert f"`{suffix}`" in ", ".join(rows), "docs/schemas.md needs a line in its table of containers"
+
 
 # --- tables of W&B and MLflow -------------------------------------------------------------------------------------
 

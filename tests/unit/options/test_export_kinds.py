@@ -19,6 +19,7 @@ from tests.support.command import adv
 from tests.support.documents import TABLES
 
 NAMES = tuple(EXPORT_KINDS)
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_command_line_takes_every_kind_and_says_what_each_is() -> None:
@@ -31,7 +32,7 @@ def test_the_command_line_takes_every_kind_and_says_what_each_is() -> None:
 
 
 def test_type_checkers_of_python_know_every_kind() -> None:
-    assert get_args(get_type_hints(grpo_cli.export)["to"]) == NAMES
+    assert get_args(get_type_hints(grpo_cli.export)["to"]) == NAMES, "run: make docs"
 
 
 def test_browse_offers_every_kind() -> None:
@@ -44,6 +45,15 @@ def test_browse_offers_every_kind() -> None:
 def test_the_page_has_a_line_for_every_kind() -> None:
     lines = TABLES["export kinds"]().splitlines()
     assert [line.split("`")[1] for line in lines[2 : 2 + len(NAMES)]] == [*NAMES]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_has_a_section_on_every_kind(name: str) -> None:
+    page = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
+    section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    assert len(section.split()) > 20, (
+        f"docs/export.md needs a section '## {name}': which rows, which options, an example"
+    )
 
 
 def test_every_kind_has_its_steps() -> None:

@@ -22,7 +22,7 @@ def test_every_check_is_in_the_list_once() -> None:
         here = vars(import_module(module.name)).values()
         written += [one for one in here if isinstance(one, Check) and one.judge.__module__ == module.name]
     assert len(CHECKS) == len({*CHECKS})
-    assert {*CHECKS} == {*written}
+    assert {*CHECKS} == {*written}, "grpo_cli/read/checks/registry.py has their order"
 
 
 def test_with_plan_by_each_check_runs_for_the_parts_or_for_the_input() -> None:

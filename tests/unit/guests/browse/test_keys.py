@@ -213,7 +213,7 @@ def test_screens_look_as_they_did(small: Model, size: tuple[int, int]) -> None:
         expected = SCREENS / f"{name}-{size[0]}x{size[1]}.txt"
         if os.environ.get("UPDATE_SNAPSHOTS"):
             expected.write_text(shown, encoding="utf-8")
-        assert shown == expected.read_text(encoding="utf-8")
+        assert shown == expected.read_text(encoding="utf-8"), "run with UPDATE_SNAPSHOTS=1, and read the difference"
 
 
 def test_the_picture_of_the_documents_is_this_screen() -> None:
