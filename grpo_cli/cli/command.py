@@ -113,7 +113,7 @@ def read(words: Sequence[str]) -> Line | int:
     Raises a usage error for an invalid line.
     """
     try:
-        answer = _program().main(args=list(words) or ["--help"], prog_name=PROGRAM, standalone_mode=False)
+        answer = _program().main(args=_as_meant(words), prog_name=PROGRAM, standalone_mode=False)
     except typer.exceptions.TyperException as error:
         text = error.format_message().rstrip(".")
         if hasattr(error, "possibilities"):
@@ -122,6 +122,18 @@ def read(words: Sequence[str]) -> Line | int:
     if isinstance(answer, Line):
         return answer
     return answer or (0 if words else 2)
+
+
+def _as_meant(words: Sequence[str]) -> list[str]:
+    """The words of a line, with the options for what people type first: `help`, `help COMMAND`, `version` and `-V`."""
+    match [*words]:
+        case [] | ["help"]:
+            return ["--help"]
+        case ["help", command, *_]:
+            return [command, "--help"]
+        case ["version" | "-V", *_]:
+            return ["--version"]
+    return [*words]
 
 
 def _unknown_option(error: Any) -> UnknownName:

@@ -10,15 +10,14 @@ from grpo_cli.errors import Cure, UnknownName, Way
 
 
 class Meaning(NamedTuple):
-    """What to do instead, and the options that this names: a command without them has no use for it."""
+    """What to do instead, and the options that its sentences name: a command without them has no use for it."""
 
     cures: tuple[Cure, ...]
     options: frozenset[str] = frozenset()
 
 
 def _said(*cures: Cure, options: str = "") -> Meaning:
-    named = {cure.flag.removeprefix("--") for cure in cures if isinstance(cure, Way)}
-    return Meaning(cures, frozenset({*named, *options.split()}))
+    return Meaning(cures, frozenset(options.split()))
 
 
 _DPO = _said("preference pairs are --to pairs")
@@ -33,6 +32,15 @@ _SCALE = _said(
     Way("--whiten", "sample", "standardises all advantages"),
 )
 _ONE_VALUE = _said("one value at a time: --rows \"COLUMN == 'VALUE'\"", options="rows")
+_KEY = _said(Way("--group", why="names the key of a group", fill="COL"))
+_REWARD = _said(Way("--reward", why="names the reward", fill="COL"))
+_RATE = _said("solve_rate is a fact of a group: --where 'solve_rate < 0.9'", options="where")
+_OVER = _said(Way("--force", why="replaces an output that exists"), Way("--replace", why="a column that exists"))
+_MORE = _said(
+    Way("--full", why="shows every section"),
+    Way("--explain", why="works out one group"),
+    Way("--debug", why="shows where an error comes from"),
+)
 _SIZE = _said(
     Way("--group", why="where a column names the prompt, else --group-size N", fill="COL"), options="group-size"
 )
@@ -53,6 +61,12 @@ MEANT: Mapping[str, Mapping[str, Meaning]] = {
         "normadvbystdingrpo": _said(Way("--scale", why=": group (True) or none (False)", lead="verl's norm_adv_by_std_in_grpo is")),
         **dict.fromkeys(("numgenerations", "nsamplesperprompt", "samplesperprompt", "numsamples", "rolloutn", "n"), _SIZE),
         **dict.fromkeys(("planby", "plan", "plans"), _ONE_VALUE),
+        **dict.fromkeys(("groupby", "groupcol", "groupcolumn", "groupkey", "promptcol", "promptcolumn", "promptid"), _KEY),
+        **dict.fromkeys(("rewardcol", "rewardcolumn", "rewardkey", "scorecol", "scorecolumn"), _REWARD),
+        **dict.fromkeys(("vs", "versus", "before", "baserun"), _said(Way("--against", why="takes the earlier run", fill="INPUT"))),
+        **dict.fromkeys(("solverate", "passrate"), _RATE),
+        **dict.fromkeys(("overwrite", "clobber", "y", "yes"), _OVER),
+        **dict.fromkeys(("verbose", "v"), _MORE),
     },
 }  # fmt: skip
 
@@ -69,10 +83,13 @@ def unknown_option(kind: str, name: str, known: Iterable[str], lost: Cure = "") 
     A meaning that names other options is left out.
     """
     names = list(known)
-    meaning = MEANT[""].get(_plain(name))
     flags = {other.removeprefix("--").replace("_", "-") for other in names}
+    meaning = MEANT[""].get(_plain(name))
     if meaning is not None and meaning.options <= flags:
-        return UnknownName.of(kind, name, meaning.cures)
+        # Of several ways the command has some: --full is of inspect.
+        cures = [cure for cure in meaning.cures if isinstance(cure, str) or cure.flag.removeprefix("--") in flags]
+        if cures:
+            return UnknownName.of(kind, name, cures)
     return UnknownName.among(kind, name, names, lost=lost)
 
 

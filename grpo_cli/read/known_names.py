@@ -20,6 +20,8 @@ REWARD_TIERS = (
     ),
     ("acc", "is_correct", "correct", "is_solved", "solved", "resolved"),
 )  # fmt: skip
+# Rewards where nothing better is and they have numbers or truths: each is often something else as well.
+LAST_REWARDS = ("passed", "accuracy", "success", "result", "judge_score")
 # Often the id of a row, sometimes of a prompt: compared with a key that is only a text.
 ROW_IDS = ("id", "uuid", "idx", "index", "sample_uid")
 # Parts of likely names: if no known name is found, such columns are listed first.

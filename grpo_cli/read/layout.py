@@ -17,6 +17,7 @@ from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.errors import DataError, UsageError, Way
 from grpo_cli.read.known_names import (
     GROUP_TIERS,
+    LAST_REWARDS,
     LIKELY_GROUP,
     LIKELY_REWARD,
     REASONS,
@@ -27,6 +28,7 @@ from grpo_cli.read.marks import applied
 from grpo_cli.read.recognise import rewards_of
 from grpo_cli.read.tables import FILE, OWN, PATH, Binding, FileTable, Table, column_names
 from grpo_cli.schemas.table import SHAPES, Mark, Schema
+from grpo_cli.values.cells import as_number
 from grpo_cli.values.chat import is_message
 from grpo_cli.values.paths import PARENT, is_there, shown
 
@@ -179,6 +181,8 @@ def with_names(draft: Layout, names: Sequence[str]) -> Layout:
             missing["--group NAME"] = ("the group key", LIKELY_GROUP)
     rewards = draft.binding.rewards or _by_name("reward", REWARD_TIERS, names, "--reward")
     if not rewards:
+        rewards = _by_name("reward", [_with_numbers(LAST_REWARDS, draft.tables, names)], names, "--reward")
+    if not rewards:
         missing["--reward NAME"] = ("the reward", LIKELY_REWARD)
     if missing:
         likely = "|".join(pattern for _, pattern in missing.values())
@@ -220,6 +224,23 @@ def _by_name(what: str, tiers: Sequence[Sequence[str]], names: Sequence[str], fl
         if candidates:
             return candidates
     return ()
+
+
+def _with_numbers(known: Sequence[str], tables: Sequence[Table], names: Sequence[str]) -> list[str]:
+    """Those of the known names whose values, in the first records of the first file, are numbers or truths."""
+    there = [name for name in known if name in names]
+    if not there:
+        return []
+    records = tables[0].sample().records
+    return [name for name in there if _are_numbers([record.get(name) for record in records])]
+
+
+def _are_numbers(values: Sequence[object]) -> bool:
+    try:
+        numbers = [as_number(value) for value in values]
+    except ValueError:
+        return False
+    return any(number is not None for number in numbers)
 
 
 def _marks(binding: Binding, table: Table) -> tuple[Mark, ...]:

@@ -322,6 +322,19 @@ def test_the_help_fits_terminals_of_all_widths(command: str, columns: int) -> No
     assert max(len(line) for line in done.out.splitlines() if line.strip() != example) <= columns
 
 
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [("help", "--help"), ("help compute", "compute --help"), ("version", "--version"), ("-V", "--version")],
+)
+def test_what_people_type_for_help_and_the_version_works(words: str, same: str) -> None:
+    assert adv(words) == adv(same)
+    assert adv(words).status == 0
+
+
+def test_help_of_a_command_that_there_is_not_names_the_one_that_is_meant() -> None:
+    assert "did you mean 'compute'?" in adv("help compte").err
+
+
 def test_the_help_lists_every_command() -> None:
     done = adv("--help")
     assert [name for name in COMMANDS if f"\n  {name} " not in done.out] == []

@@ -14,7 +14,7 @@ import grpo_cli
 from grpo_cli.cli.command import Line, read
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
-from grpo_cli.errors import UnknownName, UsageError, near_names
+from grpo_cli.errors import UnknownName, UsageError, Way, near_names
 from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.config import with_config
 from grpo_cli.options.given import Given
@@ -43,8 +43,12 @@ def test_a_sentence_names_flags_and_values_that_there_are(option: str, name: str
     else:
         of_commands = [{row.flag for row in command.takes.values()} for command in COMMANDS.values()]
         without_name = [of for of in of_commands if name not in {flag.replace("-", "") for flag in of}]
-        assert any(flags <= of for of in without_name), "a command without it has what the sentence names"
-        assert {flag.removeprefix("--") for flag in flags} == meaning.options
+        ways = {cure.flag for cure in meaning.cures if isinstance(cure, Way)}
+        in_sentences = flags - ways
+        for way in ways or {""}:
+            needed = in_sentences | ({way} - {""})
+            assert any(needed <= of for of in without_name), "a command without it has what the sentence names"
+        assert {flag.removeprefix("--") for flag in in_sentences} <= meaning.options
     assert re.fullmatch(r"[a-z0-9+]+", name), "as a name is looked up"
 
 
@@ -55,6 +59,10 @@ OPTIONS_THAT_PEOPLE_TRY = """
 --mehtod rloo       | did you mean '--method'?
 --group_size 4      | did you mean '--group-size'?
 --rewards r         | did you mean '--reward'?
+--group-by prompt   | --group COL names the key of a group
+--reward-col score  | --reward COL names the reward
+--overwrite         | --force replaces an output that exists; --replace a column that exists
+--verbose           | --explain works out one group; --debug shows where an error comes from
 """
 ALGORITHMS = """
 DAPO      | --zero-variance drop
@@ -72,6 +80,21 @@ def test_an_option_that_people_try_is_answered_with_what_they_mean(line: str) ->
     with pytest.raises(UsageError) as raised:
         read(["compute", "in.jsonl", *words.split()])
     assert says in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("inspect in --vs old", "--against INPUT takes the earlier run"),
+        ("inspect in --solve-rate 0.5", "solve_rate is a fact of a group: --where 'solve_rate < 0.9'"),
+        ("inspect in --verbose", "--full shows every section; --debug shows where an error comes from"),
+        ("select in --overwrite", "--force replaces an output that exists"),
+    ],
+)
+def test_an_option_that_people_try_is_answered_with_what_the_command_has(line: str, says: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        read(line.split())
+    assert raised.value.hint == says
 
 
 @pytest.mark.parametrize("line", ALGORITHMS.strip().splitlines())

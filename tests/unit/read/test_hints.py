@@ -47,8 +47,8 @@ def numbers(error: DataError) -> str:
             "run.tests.n_tests, run.tests.passed",
         ),
         (
-            """{"case_id": "a", "passed": false}
-               {"case_id": "b", "passed": true}""",
+            """{"case_id": "a", "ok": false}
+               {"case_id": "b", "ok": true}""",
             "case_id",
             "",
         ),

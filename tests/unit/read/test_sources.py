@@ -12,7 +12,7 @@ import pytest
 
 import grpo_cli
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.read.known_names import GROUP_TIERS, REWARD_TIERS, SAMPLE_IDS
+from grpo_cli.read.known_names import GROUP_TIERS, LAST_REWARDS, REWARD_TIERS, SAMPLE_IDS
 from tests.support.command import adv
 from tests.support.drawn import some
 from tests.support.jobs import NAN, frame, look, near, refused, write
@@ -60,7 +60,7 @@ def test_a_file_that_is_named_twice_is_read_once_and_that_is_said(first: str, se
 
 @pytest.mark.parametrize(
     ("key", "reward"),
-    some([*product(chain(*GROUP_TIERS), ["reward"]), *product(["uid"], chain(*REWARD_TIERS))], 3),
+    some([*product(chain(*GROUP_TIERS), ["reward"]), *product(["uid"], chain(*REWARD_TIERS, LAST_REWARDS))], 3),
 )
 def test_a_key_and_a_reward_are_found_by_name_and_said(key: str, reward: str) -> None:
     narrow = look(made(f"{key},{reward}\nx,0\nx,1\n")).narrow
@@ -77,11 +77,32 @@ def test_a_name_of_an_earlier_tier_wins(text: str) -> None:
     assert strong in {*narrow.key.columns, *narrow.reward_names}
 
 
+@pytest.mark.parametrize("name", ["passed", "success", "result"])
+@pytest.mark.parametrize(
+    ("truths", "found"),
+    [(["true", "false"], True), (["1", "0.5"], True), (["ok", "1"], False), (["ok", "bad"], False), (["", ""], False)],
+)
+def test_a_column_that_is_often_something_else_is_the_reward_if_it_has_numbers(
+    name: str, truths: list[str], *, found: bool
+) -> None:
+    path = made(f"uid,{name}\nx,{truths[0]}\nx,{truths[1]}\n")
+    if found:
+        assert look(path).narrow.reward_names == (name,)
+    else:
+        with pytest.raises(DataError, match="no column looks like the reward"):
+            look(path)
+
+
+def test_a_better_name_wins_over_those_that_are_often_something_else() -> None:
+    assert look(made("uid,success,passed,solved\nx,1,1,0\nx,0,0,1\n")).narrow.reward_names == ("solved",)
+
+
 CANDIDATES = """
 prompt_id,uid,reward     | prompt_id, uid      | group=NAME
 prompt,question,reward   | prompt, question    | group=NAME
 uid,score,final_reward   | score, final_reward | reward=NAME
 uid,acc,correct          | acc, correct        | reward=NAME
+uid,passed,accuracy      | passed, accuracy    | reward=NAME
 a,reward                 | columns: a, reward  | group=NAME
 uid,a                    | columns: uid, a     | reward=NAME
 """
