@@ -21,7 +21,7 @@ from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.errors import UsageError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.read.group_keys import Coded, encode
-from grpo_cli.read.texts import Hashes
+from grpo_cli.read.texts import Converted, Hashes
 from grpo_cli.schemas.table import words
 from grpo_cli.stats.difficulty import BANDS, bands, pass_at, solve_rates, solved_counts
 from grpo_cli.stats.facts import Number, reward_range
@@ -114,6 +114,8 @@ class Looked:
     hashes: Mapping[str, Hashes]  # of each column of texts, as it is exported; 0 if it is missing or empty
     unanswered: Mask  # conversations in which the model says and calls nothing
     changed: Mask  # conversations that are not chat messages in the file
+    wrong: Mapping[int, str]  # by row: why an item of a conversation is no message of any form
+    converted: Converted  # the conversations that are not chat messages in the file, as chat messages
     hidden: Index  # items of encrypted reasoning, which are dropped
     with_tools: Mask
     plain: Mask  # texts alone, no list of messages

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -550,3 +551,39 @@ def as_text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return json_text(value)
+
+
+class Converted:
+    """Texts that stand for those of the files, by column and row, in a temporary file: what is converted once is read again.
+
+    `parts` have a column, ascending rows after those of earlier parts, and their texts.
+    """
+
+    def __init__(self, parts: Iterable[tuple[str, Index, pl.Series]]) -> None:
+        rows: dict[str, list[Index]] = {}
+        spans: dict[str, list[Index]] = {}
+
+        def texts_of_parts() -> Iterator[bytes]:
+            end = 0
+            for name, of_part, texts in parts:
+                ends = end + texts.str.len_bytes().cast(pl.Int64).cum_sum().to_numpy()
+                rows.setdefault(name, []).append(of_part)
+                spans.setdefault(name, []).append(np.stack([np.append(end, ends[:-1]), ends], 1))
+                end = int(ends[-1])
+                yield "".join(texts).encode()
+
+        self._fd = cast("int", spooled(texts_of_parts(), "conversations as chat messages").fd)
+        self._rows = {name: np.concatenate(found) for name, found in rows.items()}
+        self._spans = {name: np.concatenate(found) for name, found in spans.items()}
+        weakref.finalize(self, os.close, self._fd)
+
+    def into(self, texts: pl.Series, name: str, rows: Index) -> pl.Series:
+        """The texts of these rows of a column, those that are here in the place of the file's."""
+        if name not in self._rows:
+            return texts
+        known = self._rows[name]
+        at = np.minimum(np.searchsorted(known, rows), len(known) - 1)
+        there = np.flatnonzero(known[at] == rows)
+        spans = self._spans[name][at[there]].tolist()
+        here = [os.pread(self._fd, end - start, start).decode() for start, end in spans]
+        return texts.scatter(there, here) if here else texts

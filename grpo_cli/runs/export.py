@@ -244,7 +244,7 @@ def _recorded(
     """The records of these groups, which are those of each output."""
     rollouts = steps.rollouts(inspection, columns, np.logical_or.reduce([*groups.values()]))
     records = steps.records(rollouts, inspection, columns, wanted)
-    columns = steps.settled(columns, rollouts.looked, records)
+    columns = steps.settled(columns, rollouts.looked, records, inspection.narrow)
     refuse_moved(reads_of(wanted), records)
     names = steps.names(columns)
     refuse_written(names, records.columns.columns, wanted.keep)

@@ -41,6 +41,7 @@ from grpo_cli.runs.export_texts import (
     names_of_responses,
     refuse_different,
     refuse_formless,
+    refuse_wrong,
     texts_of_groups,
     texts_of_pairs,
     texts_of_prompts,
@@ -73,7 +74,7 @@ class Kind(ABC, Generic[Columns]):
     def records(self, rollouts: Rollouts, inspection: Inspection, columns: Columns, wanted: Wanted) -> Records:
         """The rows that become records, and the computed columns."""
 
-    def settled(self, columns: Columns, looked: Looked | None, records: Records) -> Columns:
+    def settled(self, columns: Columns, looked: Looked | None, records: Records, narrow: Narrow) -> Columns:
         """The columns that these records have; records that cannot be written are an error."""
         return columns
 
@@ -92,13 +93,14 @@ class Kind(ABC, Generic[Columns]):
 class OfTexts(Kind[RecordColumns]):
     """Records with the texts of rows, as conversations where they are some."""
 
-    def settled(self, columns: RecordColumns, looked: Looked | None, records: Records) -> RecordColumns:
+    def settled(self, columns: RecordColumns, looked: Looked | None, records: Records, narrow: Narrow) -> RecordColumns:
         if looked is None:
             return columns
         rows = records.all_rows
         refuse_formless(looked, rows)
+        refuse_wrong(looked, rows, narrow)
         has_tools = looked.with_tools[looked.of(rows)].any()
-        return columns if has_tools else replace(columns, tools="")
+        return replace(columns, tools=columns.tools if has_tools else "", converted=looked.converted)
 
 
 def _with_form(rollouts: Rollouts, looked: Looked, columns: RecordColumns, rows: Index) -> Rollouts:

@@ -1,8 +1,8 @@
 """What the records of an export have from the files: conversations, texts and tokens of rows, read a few rows at a time.
 
 Conversations are chat messages, whatever form the file has them in (`write/chat.py`); tools and the columns of --keep
-travel with them. A first reading looks at the texts (`look`), so that what cannot be exported is known before anything is
-written; a second one writes them.
+travel with them. A first reading looks at the texts (`look`) and converts what is in another form, so that what cannot be
+exported is known before anything is written; a second one writes them, the converted ones from where the first kept them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,24 @@ from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Index
 from grpo_cli.errors import DataError, Way
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.texts import EMPTY, TextColumns, TextStore, hashes_of, refuse_no_text
+from grpo_cli.read.texts import EMPTY, Converted, TextColumns, TextStore, hashes_of, refuse_no_text
 from grpo_cli.targets.table import Reads
 from grpo_cli.values.cells import Excerpt, Place
 from grpo_cli.values.json_text import items_of
 from grpo_cli.values.key_text import cut
 from grpo_cli.values.paths import Absent
 from grpo_cli.write import chat
-from grpo_cli.write.chat import NoMessage
-from grpo_cli.write.records import TOOLS, at_response, conversations, divided, in_one_form, tools_as_text, unwrapped
+from grpo_cli.write.chat import Chats, NoMessage
+from grpo_cli.write.records import (
+    TOOLS,
+    at_response,
+    conversations,
+    divided,
+    in_list,
+    in_one_form,
+    tools_as_text,
+    unwrapped,
+)
 from grpo_cli.write.token_lists import TokenColumns, token_advantages
 
 Pieces = Iterator[pl.DataFrame]  # the JSON texts of the records, in frames of some records each
@@ -49,6 +58,7 @@ class RecordColumns(TextColumns):
     tools: str = ""  # the tools that the model could call
     keep: tuple[str, ...] = ()  # further columns of a record, as they are
     reads: Reads | None = None  # how the trainer of --target reads the records
+    converted: Converted | None = None  # the conversations that the first look converted
     skip_formless: bool = False  # leave out conversations with items that have no chat form, instead of stopping
 
     @property
@@ -77,58 +87,87 @@ class RecordColumns(TextColumns):
 
 def look(narrow: Narrow, rows: Index, columns: RecordColumns) -> Looked:
     """Look at the texts of these ascending rows; a column without any text is an error."""
-    hashes: dict[str, list[pl.Series]] = {name: [hashes_of(pl.Series(dtype=pl.String))] for name in columns.names}
-    unanswered = np.zeros(len(rows), dtype=bool)
-    changed = np.zeros(len(rows), dtype=bool)
-    hidden = np.zeros(len(rows), dtype=np.int64)
-    with_tools, plain, few_shot, tool_results, reasoning = np.zeros((5, len(rows)), dtype=bool)
-    formless = dict[int, Counter[str]]()
-    answer = columns.response or columns.messages
-    tools = [columns.tools] if columns.tools else []
-    start = 0
-    for frame, _ in _texts_at(narrow, rows, columns.names, tools):
-        some = slice(start, start + len(frame))
-        for name in columns.names:
-            texts = unwrapped(frame[name].alias(""))
-            if columns.form != "raw":
-                found = chat.chats(texts)
-                texts = found.texts
-                changed[start + np.array(found.changed, dtype=np.int64)] = True
-                for at, number in found.hidden.items():
-                    hidden[start + at] += number
-                for at, types in found.formless.items():
-                    formless[start + at] = formless.get(start + at, Counter()) + types
-                if name == answer:
-                    silent = chat.unanswered(texts).to_numpy().copy()
-                    silent[[*found.wrong]] = False  # what is no conversation is an error if it is exported
-                    unanswered[some] = silent
-            plain[some] |= _has(texts, r'^"')
-            reasoning[some] |= _has(texts, r'"reasoning_content"\s*:\s*"[^"]')
-            if name == columns.prompt:
-                few_shot[some] = _has(texts, r'"role"\s*:\s*"assistant"')
-            else:
-                tool_results[some] = _has(texts, r'"role"\s*:\s*"tool"')
-            hashes[name].append(hashes_of(texts))
-        if tools:
-            with_tools[some] = (~frame[columns.tools].is_in(EMPTY) & frame[columns.tools].is_not_null()).to_numpy()
-        start = some.stop
-    arrays = {name: pl.concat(parts).to_numpy() for name, parts in hashes.items()}
-    for name, array in arrays.items():
+    looking = _Looking(rows, columns)
+    converted = Converted(looking.at_all(narrow))
+    hashes = {name: pl.concat(parts).to_numpy() for name, parts in looking.hashes.items()}
+    for name, array in hashes.items():
         if len(rows) and not array.any():
             raise refuse_no_text(narrow, name, "a text", "--prompt, --response or --messages")
     return Looked(
         rows=rows,
-        hashes=arrays,
-        unanswered=unanswered,
-        changed=changed,
-        hidden=hidden,
-        with_tools=with_tools,
-        plain=plain,
-        few_shot=few_shot,
-        tool_results=tool_results,
-        reasoning=reasoning,
-        formless=formless,
+        hashes=hashes,
+        unanswered=looking.unanswered,
+        changed=looking.changed,
+        wrong=looking.wrong,
+        converted=converted,
+        hidden=looking.hidden,
+        with_tools=looking.with_tools,
+        plain=looking.plain,
+        few_shot=looking.few_shot,
+        tool_results=looking.tool_results,
+        reasoning=looking.reasoning,
+        formless=looking.formless,
     )
+
+
+class _Looking:
+    """What is found of the texts of some rows, while they are read."""
+
+    def __init__(self, rows: Index, columns: RecordColumns) -> None:
+        self.hashes = {name: [hashes_of(pl.Series(dtype=pl.String))] for name in columns.names}
+        self.unanswered, self.changed, self.with_tools, self.plain = np.zeros((4, len(rows)), dtype=bool)
+        self.few_shot, self.tool_results, self.reasoning = np.zeros((3, len(rows)), dtype=bool)
+        self.hidden = np.zeros(len(rows), dtype=np.int64)
+        self.formless = dict[int, Counter[str]]()
+        self.wrong = dict[int, str]()
+        self._rows = rows
+        self._columns = columns
+
+    def at_all(self, narrow: Narrow) -> Iterator[tuple[str, Index, pl.Series]]:
+        """Look at all rows; the column, the rows and the texts of what was converted."""
+        columns = self._columns
+        tools = [columns.tools] if columns.tools else []
+        start = 0
+        for frame, _ in _texts_at(narrow, self._rows, columns.names, tools):
+            for name in columns.names:
+                texts = in_list(unwrapped(frame[name].alias("")))
+                if columns.form != "raw":
+                    found = chat.chats(texts)
+                    texts = found.texts
+                    self._count(found, name, start)
+                    if found.changed:
+                        at = np.array(found.changed, dtype=np.int64)
+                        yield name, self._rows[start + at], texts.gather(at)
+                self._see(texts, name, start)
+            if tools:
+                has_some = ~frame[columns.tools].is_in(EMPTY) & frame[columns.tools].is_not_null()
+                self.with_tools[start : start + len(frame)] = has_some.to_numpy()
+            start += len(frame)
+
+    def _count(self, found: Chats, name: str, start: int) -> None:
+        """What became of conversations; `start` is the position of the first."""
+        self.changed[start + np.array(found.changed, dtype=np.int64)] = True
+        for at, number in found.hidden.items():
+            self.hidden[start + at] += number
+        for at, types in found.formless.items():
+            self.formless[start + at] = self.formless.get(start + at, Counter()) + types
+        for at, why in found.wrong.items():
+            self.wrong.setdefault(int(self._rows[start + at]), why)
+        if name == (self._columns.response or self._columns.messages):
+            silent = chat.unanswered(found.texts).to_numpy().copy()
+            silent[[*found.wrong]] = False  # what is no conversation is an error if it is exported
+            self.unanswered[start : start + len(silent)] = silent
+
+    def _see(self, texts: pl.Series, name: str, start: int) -> None:
+        """What chat messages hold; `start` is the position of the first text."""
+        some = slice(start, start + len(texts))
+        self.hashes[name].append(hashes_of(texts))
+        self.plain[some] |= texts.str.starts_with('"').fill_null(value=False).to_numpy()
+        self.reasoning[some] |= _has(texts, r'"reasoning_content"\s*:\s*"[^"]')
+        if name == self._columns.prompt:
+            self.few_shot[some] = _has(texts, r'"role"\s*:\s*"assistant"')
+        else:
+            self.tool_results[some] = _has(texts, r'"role"\s*:\s*"tool"')
 
 
 def _has(texts: pl.Series, pattern: str) -> Mask:
@@ -143,6 +182,12 @@ def refuse_formless(looked: Looked, rows: Index) -> None:
     if found:
         wrong = f"items of {len(found):,} {'row has' if len(found) == 1 else 'rows have'} no form as chat messages: {chat.kinds(found)}"
         raise DataError(wrong, [Way("--on-error", "skip", "leaves these rows out, and counts them"), AS_IN_FILE])
+
+
+def refuse_wrong(looked: Looked, rows: Index, narrow: Narrow) -> None:
+    """Refuse a record of a conversation that has an item which is no message."""
+    for row in np.intersect1d(rows, np.array([*looked.wrong], dtype=np.int64)).tolist():
+        raise DataError(looked.wrong[row], AS_IN_FILE, place=narrow.place(row))
 
 
 # --- texts of records -----------------------------------------------------------------------------------------------
@@ -179,7 +224,7 @@ def texts_of_responses(narrow: Narrow, columns: RecordColumns, rows: Index) -> P
     """Prompts and responses, or conversations."""
     rows, copies = np.unique(rows, return_counts=True)
     done = 0
-    for once, at_once in _texts_at(narrow, rows, columns.names, columns.beside):
+    for once, at_once in _texts_at(narrow, rows, columns.names, columns.beside, columns.converted):
         frame, place = once, at_once
         of_rows = np.repeat(np.arange(len(once)), copies[done : done + len(once)])
         done += len(once)
@@ -195,7 +240,7 @@ def _repeated(place: Place, rows: Index) -> Place:
 def texts_of_groups(narrow: Narrow, columns: RecordColumns, members: pl.Series) -> Pieces:
     """Whole groups, whose rows may be anywhere in the files, so the texts are first copied to a store on disk."""
     rows = np.unique(members.explode().drop_nulls().to_numpy())
-    read = (frame for frame, _ in _texts_at(narrow, rows, columns.names, columns.beside))
+    read = (frame for frame, _ in _texts_at(narrow, rows, columns.names, columns.beside, columns.converted))
     groups = [group.to_numpy() for group in members]
     with TextStore(read, rows, columns.read) as store:
         sizes = np.array([store.size(group).sum() for group in groups], np.int64)
@@ -227,21 +272,19 @@ def _as_list(texts: pl.Series) -> str:
 
 def texts_of_prompts(narrow: Narrow, columns: RecordColumns, rows: Index) -> Pieces:
     """The prompts; of a conversation the turns before the first response."""
-    for frame, place in _texts_at(narrow, rows, columns.names, columns.beside):
+    for frame, place in _texts_at(narrow, rows, columns.names, columns.beside, columns.converted):
         texts = frame.rename({columns.names[0]: "prompt"})
         if columns.messages:
-            lists = _as_chat(conversations(texts["prompt"], place), columns, place)
-            prompts = at_response(lists)["prompt"]
+            prompts = at_response(conversations(texts["prompt"], place))["prompt"]
         else:
             (prompts,) = in_one_form(texts.select("prompt"), always=columns.in_turns)
-            prompts = _as_chat(prompts, columns, place)
         yield _as_read([_instructed(prompts, frame, columns), *_beside(frame, columns, place)], columns, place)
 
 
 def texts_of_pairs(narrow: Narrow, columns: RecordColumns, chosen: Index, rejected: Index) -> Pieces:
     """The texts of pairs, whose rows may be anywhere in the files, so the texts are first copied to a store on disk."""
     rows = np.union1d(chosen, rejected)
-    read = (frame for frame, _ in _texts_at(narrow, rows, columns.names, columns.beside))
+    read = (frame for frame, _ in _texts_at(narrow, rows, columns.names, columns.beside, columns.converted))
     with TextStore(read, rows, columns.read) as store:
         for some in _of_some_size(store.size(chosen) + store.size(rejected)):
             places = _places(narrow, chosen[some]), _places(narrow, rejected[some])
@@ -263,12 +306,11 @@ def advantages_of_tokens(narrow: Narrow, columns: TokenColumns, rows: Index, adv
 def _said(frame: pl.DataFrame, columns: RecordColumns, place: Place) -> pl.DataFrame:
     """What was asked and answered, under the names that a record has for it."""
     if columns.messages:
-        lists = _as_chat(conversations(frame[columns.messages], place).alias("messages"), columns, place)
+        lists = conversations(frame[columns.messages], place).alias("messages")
         lists = _instructed(lists, frame, columns)
         return at_response(lists) if columns.form == "turns" else lists.to_frame()
     both = {"prompt": frame[columns.prompt], "completion": frame[columns.response]}
     texts = in_one_form(pl.DataFrame(both), always=columns.in_turns)
-    texts = pl.DataFrame([_as_chat(column, columns, place) for column in texts])
     texts = texts.with_columns(_instructed(texts["prompt"], frame, columns))
     if columns.form == "messages":
         return chat.joined(texts["prompt"], texts["completion"]).alias("messages").to_frame()
@@ -288,22 +330,10 @@ def _pair(
     # One form for all three: a pair of a text and a list would be no pair.
     three = {"prompt": better[columns.prompt], "chosen": better[columns.response], "rejected": worse[columns.response]}
     texts = in_one_form(pl.DataFrame(three), always=columns.in_turns)
-    ours, theirs = places
-    texts = pl.DataFrame([_as_chat(one, columns, theirs if one.name == "rejected" else ours) for one in texts])
     texts = texts.with_columns(_instructed(texts["prompt"], better, columns))
     if columns.form == "messages":
         return pl.DataFrame([chat.joined(texts["prompt"], texts[name]).alias(name) for name in ("chosen", "rejected")])
     return texts
-
-
-def _as_chat(texts: pl.Series, columns: RecordColumns, place: Place) -> pl.Series:
-    """Lists as chat messages, unless the form of the file is wanted; an item that is no message is an error."""
-    if columns.form == "raw":
-        return texts
-    found = chat.chats(texts)
-    for at, wrong in found.wrong.items():
-        raise DataError(wrong, AS_IN_FILE, place=place(at))
-    return found.texts
 
 
 def _instructed(lists: pl.Series, frame: pl.DataFrame, columns: RecordColumns) -> pl.Series:
@@ -419,11 +449,15 @@ def two_values(name: str, values: tuple[str | None, str | None], places: tuple[s
 
 
 def _texts_at(
-    narrow: Narrow, rows: Index, columns: Sequence[str], beside: Sequence[str] = ()
+    narrow: Narrow,
+    rows: Index,
+    columns: Sequence[str],
+    beside: Sequence[str] = (),
+    converted: Converted | None = None,
 ) -> Iterator[tuple[pl.DataFrame, Place]]:
     """The JSON texts of columns at ascending rows, some rows at a time, and the file and row of each, for errors.
 
-    A file may lack the columns `beside`: they are null there.
+    A file may lack the columns `beside`: they are null there. Conversations that are `converted` are read from there.
     """
     done = 0
     read = list(dict.fromkeys([*columns, *beside]))
@@ -434,7 +468,10 @@ def _texts_at(
         for frame in table.rows(Excerpt(narrow.scans[at].index, here, there, as_json=True)):
             missing = [pl.lit(None, pl.String).alias(name) for name in lacks]
             whole = frame.with_columns(missing)
-            yield whole[read], _places(narrow, rows[done : done + len(frame)])
+            of_frame = rows[done : done + len(frame)]
+            if converted is not None:
+                whole = whole.with_columns(converted.into(whole[name], name, of_frame) for name in columns)
+            yield whole[read], _places(narrow, of_frame)
             done += len(frame)
 
 

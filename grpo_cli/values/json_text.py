@@ -24,6 +24,8 @@ Where = Callable[[], str]  # gives file and row, for a message
 ABSENT = object()
 SMALL = 8  # with at most this many rows, Python is faster than polars
 _BLANKS = re.compile(r"[ \t\n\r]*")
+_COLON = re.compile(r"[ \t\n\r]*:[ \t\n\r]*").match
+_COMMA = re.compile(r"[ \t\n\r]*,[ \t\n\r]*").match
 _BREAKS = re.compile(r"[ \t\r]*\n[ \t\r\n]*")
 
 
@@ -139,16 +141,21 @@ def row_texts(frame: pl.DataFrame) -> Iterator[tuple[str, ...]]:
 
 
 def spans_of(text: str) -> Iterator[tuple[str, int, int]]:
-    """Key, start and end of the value of every top-level field; ValueError or IndexError if it is not an object."""
+    """Key, start and end of the value of every top-level field; ValueError or IndexError if it is not an object.
+
+    Exports do this for every row: a separator and the blanks around it are one match.
+    """
     at = skip(text, text.index("{") + 1)
     while text[at] != "}":
         key, at = _scanned(text, at)
-        start = skip(text, skip(text, at) + 1)
+        colon = _COLON(text, at)
+        if colon is None:
+            raise ValueError(text)
+        start = colon.end()
         _, end = _scanned(text, start)
         yield key, start, end
-        at = skip(text, end)
-        if text[at] == ",":
-            at = skip(text, at + 1)
+        comma = _COMMA(text, end)
+        at = skip(text, end) if comma is None else comma.end()
 
 
 def rewritten(text: str, fresh: Mapping[str, str]) -> tuple[str, dict[str, str]]:
@@ -201,11 +208,10 @@ def items_with_values(text: str) -> list[tuple[str, Any]]:
     at = skip(text, 1)
     while text[at] != "]":
         start = at
-        value, at = _scanned(text, start)
-        items.append((text[start:at], value))
-        at = skip(text, at)
-        if text[at] == ",":
-            at = skip(text, at + 1)
+        value, end = _scanned(text, start)
+        items.append((text[start:end], value))
+        comma = _COMMA(text, end)
+        at = skip(text, end) if comma is None else comma.end()
     return items
 
 

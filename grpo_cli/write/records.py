@@ -37,6 +37,14 @@ def unwrapped(texts: pl.Series) -> pl.Series:
     return texts.scatter(odd, unpacked)
 
 
+def in_list(texts: pl.Series) -> pl.Series:
+    """A single message becomes a list; everything else stays as it is."""
+    alone = texts.str.starts_with("{").fill_null(value=False)
+    if not alone.any():
+        return texts
+    return texts.scatter(alone.arg_true(), ("[" + texts.filter(alone) + "]"))
+
+
 def _messages_in(text: str) -> str | None:
     with suppress(ValueError, RecursionError):
         inner = json.loads(text)
@@ -62,12 +70,8 @@ def in_one_form(frame: pl.DataFrame, *, always: bool = False) -> pl.DataFrame:
 
     `prompt` becomes a turn of the user, any other column a turn of the assistant.
     """
-    texts = pl.DataFrame([unwrapped(column) for column in frame])
+    texts = pl.DataFrame([in_list(unwrapped(column)) for column in frame])
     names = {name: pl.col(name) for name in texts.columns}
-    texts = texts.with_columns(  # a single message becomes a list
-        pl.when(text.str.starts_with("{")).then("[" + text + "]").otherwise(text).alias(name)
-        for name, text in names.items()
-    )
     is_list = pl.any_horizontal(pl.all().str.contains(_LIST).fill_null(value=False)) | always
     lists = texts.select(is_list).to_series()
     if not lists.any():

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from grpo_cli.write import chat
 from tests.support.command import adv, here
 
 __all__ = ["here"]
@@ -223,3 +224,36 @@ def test_encrypted_reasoning_is_counted() -> None:
     done = adv("export in.jsonl --to sft -o out.jsonl --json")
     assert json.loads(done.out)["hidden_reasoning"] == 1
     assert "reasoning" not in Path("out.jsonl").read_text()
+
+
+def test_each_conversation_is_converted_once_however_often_it_is_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs of all rows write the conversation of a row several times."""
+    read = list[str]()
+    turns = chat._Turns.read
+
+    def counted(self: chat._Turns, text: str) -> None:
+        read.append(text)
+        turns(self, text)
+
+    monkeypatch.setattr(chat._Turns, "read", counted)
+    given(*(gym(f"it is {at}", at / 3) for at in range(4)))
+    pairs = adv("export in.jsonl --to pairs --pairs all -o -").rows
+    assert len(pairs) == 6
+    assert {pair["chosen"][-1]["content"] for pair in pairs} == {"it is 1", "it is 2", "it is 3"}
+    assert len(read) == 4
+
+
+def test_a_message_that_is_no_list_is_converted_like_a_list_of_one() -> None:
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "q"}]}
+    given({"task_id": 1, "prompt": item, "completion": [CHAT[-1]], "reward": 1.0})
+    (record,) = adv("export in.jsonl --to sft -o -").rows
+    assert record["prompt"] == [{"role": "user", "content": "q"}]
+
+
+def test_what_is_no_message_stops_before_anything_is_written_and_only_if_it_is_exported() -> None:
+    rows = [{"task_id": 0, "prompt": [USER], "completion": [one], "reward": reward} for one, reward in ((CHAT[-1], 1), ({"a": 1}, 0))]  # fmt: skip
+    given(*rows)
+    assert adv("export in.jsonl --to sft -o -").status == 0
+    done = adv("export in.jsonl --to pairs -o out.jsonl")
+    assert (done.status, Path("out.jsonl").exists()) == (1, False)
+    assert "in.jsonl:2: an item of the conversation has no role" in done.err
