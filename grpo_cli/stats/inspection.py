@@ -184,9 +184,8 @@ class View:
     sort: str = SORT  # the fact of groups that the list is ordered by
     length: str | None = None  # the column of response lengths; None: one found by name
     text: str | None = None  # the column of the responses; None: one found by name
-    cluster: str | None = (
-        None  # the column of --cluster, which says what prompts count together in a comparison of runs
-    )
+    # the column of --cluster, which says what prompts count together in a comparison of runs
+    cluster: str | None = None
     duplicates: bool | None = None  # whether texts are compared; None: the caller decides by file size
     logprobs: Mapping[str, str] = field(default_factory=dict)  # the columns of log-probs of tokens, by option
     named: Collection[str] = ()  # names in a condition: step columns among them become facts of a group
@@ -386,30 +385,18 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
     columns = inspection.columns
     rows = inspection.rows
     plan = inspection.scored.plan
-    trend_by = trend(inspection)
     summary = facts.summarize(inspection.raw, narrow, groups)
     ties = difficulty.count_ties(*_compared(inspection, rows))
     length = duplicates = None
-    warnings = summary.warnings
     if "length" in rows.columns:
         length = correlations.with_lengths(columns["length"], rows, facts.reward_range(groups))
     if view.duplicates and "text" in columns:
         text = columns["text"]
         duplicates = _repeated_responses(text, rows["group"], narrow.carried[text])
-    if trend_by is not None and inspection.by is not None:
-        several = len(spanning(narrow.groups, inspection.by))
-        if not (view.by or view.by_steps) and (several or not over_steps(trend_by.lines)):
-            trend_by = None
-        elif several:
-            have = "group has" if several == 1 else "groups have"
-            warning = f"{several} {have} rows in several values of {columns['by']}: each counts at its first row"
-            warnings = [*warnings, warning]
-    steps = trend(inspection, "steps")
-    if steps is not None:
-        several = len(spanning(narrow.groups, narrow.carried[steps.column]))
-        steps = None if several or not over_steps(steps.lines) else steps
+    trend_by, of_trend = _trend_to_show(inspection, view)
+    warnings = [*summary.warnings, *of_trend]
     if plan.distill.coef:
-        warnings = [*warnings, "advantages are those of rows, without what the teacher adds on each token"]
+        warnings.append("advantages are those of rows, without what the teacher adds on each token")
     failed = 0 if narrow.marked is None else int((narrow.left_out & narrow.marked.met).sum())
     alive = groups.filter(~pl.col("constant"), pl.col("scored") > 1)
     said = Inspected(
@@ -429,11 +416,38 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
         duplicates=duplicates,
         listed=_most_and_least(groups, narrow.label, view.sort, view.top),
         by=trend_by,
-        steps=steps,
+        steps=_trend_of_steps(inspection),
         inputs=(),
         verdicts=(),
     )
     return replace(inspection, described=said)
+
+
+def _trend_to_show(inspection: Inspection, view: View) -> tuple[Trend | None, list[str]]:
+    """The trend, and a warning if groups have rows in several of its values.
+
+    One that no option asked for is shown only over steps that divide the groups.
+    """
+    found = trend(inspection)
+    if found is None or inspection.by is None:
+        return None, []
+    several = len(spanning(inspection.narrow.groups, inspection.by))
+    is_asked_for = view.by or view.by_steps
+    if not is_asked_for and (several or not over_steps(found.lines)):
+        return None, []
+    if not several:
+        return found, []
+    have = "group has" if several == 1 else "groups have"
+    return found, [f"{several} {have} rows in several values of {found.column}: each counts at its first row"]
+
+
+def _trend_of_steps(inspection: Inspection) -> Trend | None:
+    """The trend over the steps, beside one over another column; None if they do not divide the groups."""
+    found = trend(inspection, "steps")
+    if found is None or not over_steps(found.lines):
+        return None
+    several = spanning(inspection.narrow.groups, inspection.narrow.carried[found.column])
+    return None if several else found
 
 
 def _of_units(inspection: Inspection) -> pl.Series:

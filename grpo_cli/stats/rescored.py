@@ -192,18 +192,8 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Resco
         raise DataError("no rollout has both rewards", "there is nothing to compare")
     change = (y - x).to_numpy()
     counts = count_pairs(x, y)
-    values, values_now, times = (counts[name].to_numpy() for name in ("before", "now", "rows"))
-    signs = (values_now > values).astype(np.int8) - (values_now < values)
-    up, down = (int(times.sum(where=signs == sign)) for sign in (1, -1))
-    reward = TwoRewards(
-        now=_of_reward(now.narrow.reward_names, y),
-        before=_of_reward(names, x),
-        changed=up + down,
-        up=up,
-        down=down,
-        mean_change=float(change.mean()),
-        changes=count_by_kind(counts["before"], 1 - signs, KINDS, counts["rows"]),
-    )
+    sides = _of_reward(now.narrow.reward_names, y), _of_reward(names, x)
+    reward = _two_rewards(*sides, counts, float(change.mean()))
     groups = _groups(now, before)
     advantage = _advantages(now, before)
     no_new = had & ~scored
@@ -227,6 +217,24 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Resco
     )
 
 
+def _two_rewards(now: OneReward, before: OneReward, counts: pl.DataFrame, mean_change: float) -> TwoRewards:
+    """Both rewards, and how many went up and down; `counts` are those of `count_pairs`."""
+    old, new, rows = (counts[name].to_numpy() for name in ("before", "now", "rows"))
+    signs = (new > old).astype(np.int8) - (new < old)
+    up = int(rows.sum(where=signs == 1))
+    down = int(rows.sum(where=signs == -1))
+    kinds = 1 - signs  # places in KINDS: better, same, worse
+    return TwoRewards(
+        now=now,
+        before=before,
+        changed=up + down,
+        up=up,
+        down=down,
+        mean_change=mean_change,
+        changes=count_by_kind(counts["before"], kinds, KINDS, counts["rows"]),
+    )
+
+
 def _of_reward(names: Sequence[str], values: pl.Series) -> OneReward:
     counted = few(values)
     numbers = Numbers.of(values) if counted is None else Numbers.counted(*counted)
@@ -238,9 +246,8 @@ def count_pairs(before: pl.Series, now: pl.Series) -> pl.DataFrame:
 
     def pairs(start: int, end: int) -> pl.DataFrame:
         sides = {"before": before, "now": now}
-        return pl.DataFrame(
-            {name: side[start:end].to_numpy() + 0.0 for name, side in sides.items()}
-        )  # 0.0 instead of -0.0
+        # With 0.0 instead of -0.0.
+        return pl.DataFrame({name: side[start:end].to_numpy() + 0.0 for name, side in sides.items()})
 
     def counted(start: int, end: int) -> pl.DataFrame:
         return pairs(start, end).group_by("before", "now").agg(rows=pl.len())

@@ -241,9 +241,8 @@ def _difference(name: str, pair: Matched, ends: tuple[float, float], clusters: C
     p = p_value(now, before) if of_prompts is None else p_value_of_clusters(change, of_prompts)
     smallest = detectable(change, of_prompts)
     enough = None
-    if (
-        smallest is not None
-    ):  # the standard error falls with the root of the number of prompts, or of clusters like these
+    if smallest is not None:
+        # The standard error falls with the root of the number of prompts, or of clusters like these.
         enough = math.ceil(len(prompts) * (smallest / POINTS) ** 2)
     return Difference(
         name=name,

@@ -27,9 +27,8 @@ class Check:
     # only if every part has it, and it warns of nothing. "input": all rows are judged together.
     once_per: Literal["part", "all parts", "input"] = "part"
     needs_whole_input: bool = False  # a stream, which sees a few groups at a time, leaves it out
-    judges_counting: bool = (
-        False  # how the plan counts the rows of a rollout: an audit, which finds that out, leaves it out
-    )
+    # Whether it judges how the plan counts the rows of a rollout: an audit, which finds that out, leaves it out.
+    judges_counting: bool = False
     comes_first: bool = False  # if --rows leaves rows out: its error is the reason for what other checks would find
 
 
