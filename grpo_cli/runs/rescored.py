@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -66,46 +67,62 @@ def two_rewards(
 
     Without `others` the other reward is a carried column of the inspection.
     """
-    narrow = now.narrow
-    names = other.binding.rewards
-    paired = before = None
-    warnings = []
-    if not others:
-        if names == narrow.reward_names:
-            wrong = f"the reward and --old-rewards-column are the same column, {', '.join(names)}"
-            raise UsageError(wrong, Way("--reward", lead="name the new reward with"))
-        now = _with_old(now, [narrow.carried[name] for name in names])
-    else:
-        before = _read(now, others, other, over)
-        names = before.reward_names
-        text = _text_of_both(now, others)
-        flags = narrow.request.layout.flags
-        ids = ids_of(narrow.tables, others, flags)
-        pairs = pair(narrow, before, ids, text, sure="rollout" in flags.roles)
-        paired = _paired(pairs, narrow, before)
-        warnings += _few(paired)
-        if not {*ids[0]} <= {*pairs.by}:
-            unused = ", ".join(ids[0])
-            warnings.append(f"{unused} pairs no rollouts (null, repeated or other values): their texts do")
-        if len(pairs.now) < len(narrow.table):
-            head = f"{len(pairs.now):,} of {len(narrow.table):,} rows are in both inputs"
-            now = of_rows(now, pairs.now.astype(np.int64), head)
-        old_rewards = before.table[[f"reward.{k}" for k in range(len(names))]]
-        if pairs.before is not pairs.now:  # the rows stand in another order
-            old_rewards = gathered(old_rewards, pairs.before)
-        now = _with_old(now, old_rewards.get_columns(), **{ROW: pl.Series(pairs.before)})
-        before = replace(before, table=before.table.clear(), carried={})  # only its texts are read
-    if where is not None:
-        now = only(now, where)
+    both = _in_both(now, others, other, over) if others else _of_column(now, other.binding.rewards)
+    now = both.now if where is None else only(both.now, where)
+    names = both.names
     facts = rescored(now, other_reward(now, names, other.plan), names)
     places = np.array([row.position for row in facts.largest], dtype=np.int64)
-    if before is not None and paired is not None and paired.by != [now.columns.get("text")]:
-        _refuse_other_texts(now, before, places, paired.by)
+    paired = both.paired
+    if both.before is not None and paired is not None and paired.by != [now.columns.get("text")]:
+        _refuse_other_texts(now, both.before, places, paired.by)
     texts = [ends(written(each.response), TEXT) for each in said(now, places)]
     largest = [replace(row, text=text) for row, text in zip(facts.largest, texts, strict=True)]
-    warnings = [*now.narrow.warnings, *warnings]
+    warnings = [*now.narrow.warnings, *both.warnings]
     old = [table.name for table in others or now.narrow.tables]
     return now, replace(facts, largest=largest, paired=paired, rescored=old, warnings=warnings)
+
+
+class _Both(NamedTuple):
+    """The rollouts that have both rewards."""
+
+    now: Inspection  # of these rollouts, with the other reward as carried columns
+    names: Sequence[str]  # of the columns of the other reward
+    before: Narrow | None = None  # the other input, for its texts; None if both rewards are in the same rows
+    paired: Pairing | None = None  # how the rows of the two inputs were paired
+    warnings: Sequence[str] = ()  # about the pairing
+
+
+def _of_column(now: Inspection, names: Sequence[str]) -> _Both:
+    """All rows, with the other reward from further columns of the same inputs."""
+    if names == now.narrow.reward_names:
+        wrong = f"the reward and --old-rewards-column are the same column, {', '.join(names)}"
+        raise UsageError(wrong, Way("--reward", lead="name the new reward with"))
+    return _Both(_with_old(now, [now.narrow.carried[name] for name in names]), names)
+
+
+def _in_both(now: Inspection, others: Sequence[Table], other: Other, over: OverTables) -> _Both:
+    """The rows of the inspection that the other input has as well, with the reward from there."""
+    narrow = now.narrow
+    before = _read(now, others, other, over)
+    names = before.reward_names
+    text = _text_of_both(now, others)
+    flags = narrow.request.layout.flags
+    ids = ids_of(narrow.tables, others, flags)
+    pairs = pair(narrow, before, ids, text, sure="rollout" in flags.roles)
+    paired = _paired(pairs, narrow, before)
+    warnings = _few(paired)
+    if not {*ids[0]} <= {*pairs.by}:
+        unused = ", ".join(ids[0])
+        warnings.append(f"{unused} pairs no rollouts (null, repeated or other values): their texts do")
+    if len(pairs.now) < len(narrow.table):
+        head = f"{len(pairs.now):,} of {len(narrow.table):,} rows are in both inputs"
+        now = of_rows(now, pairs.now.astype(np.int64), head)
+    old_rewards = before.table[[f"reward.{k}" for k in range(len(names))]]
+    if pairs.before is not pairs.now:  # the rows stand in another order
+        old_rewards = gathered(old_rewards, pairs.before)
+    now = _with_old(now, old_rewards.get_columns(), **{ROW: pl.Series(pairs.before)})
+    only_texts = replace(before, table=before.table.clear(), carried={})
+    return _Both(now, names, only_texts, paired, warnings)
 
 
 def _text_of_both(now: Inspection, others: Sequence[Table]) -> str:

@@ -175,42 +175,59 @@ def _write(outputs: Sequence[tuple[Target, Sequence[_Part]]], output: Output) ->
 
     Rows of one input are written as they are, those of several as lines or as a frame with the columns of all.
     """
-    notes = []
+    notes = list[str]()
     targets = [target for target, _ in outputs]
     refuse_unwritable(paths_of(targets))
     expect(len(paths_of(targets)))
     with folders_synced(paths_of(targets)):
         for at, (target, parts) in enumerate(outputs):
-            table, scanned, length, rows = parts[0]
-            same = target.format.same_as(table.format)
-            alone = len(parts) == 1
-            empty = alone and scanned.empty > 0 and not (same and registry.keeps_empty_records(table.format))
-            if empty:
-                notes.append(f"{table.name}: records without rollouts are not written")
-            # If all rows are kept, the file is copied, unless its texts are elsewhere.
-            as_it_is = not empty and not table.source.deferred and is_packed(table.source) == bool(target.packing)
-            whole = alone and same and len(rows) == length and as_it_is
+            if _loses_empty_records(target, parts):
+                notes.append(f"{parts[0].table.name}: records without rollouts are not written")
+            whole = _is_copied(target, parts)
             to = target._replace(packing="") if whole else target
             with (
                 one_of_several(at, targets, finishing(output)),
                 sink(to, force=output.force, sync_folder=False) as handle,
             ):
                 if whole:
-                    with table.source.open() as source:
+                    with parts[0].table.source.open() as source:
                         shutil.copyfileobj(source, handle)
-                elif alone:
+                elif len(parts) == 1:
                     notes += _write_rows(parts[0], target, handle)
                 elif target.format.same_as(registry.lines()):
-                    lines = _Lines(handle)
-                    for part in parts:
-                        if lines.last != b"\n":
-                            lines.write(b"\n")
-                        notes += _write_rows(part, target, cast("BinaryIO", lines))
+                    notes += _write_lines(parts, target, handle)
                 else:
                     each = (taken(part.table.source, part.table.format, part.rows) for part in parts)
                     frame = _one_frame([pl.concat(some) for some in each])
                     target.format.write_parts(iter([frame]), handle, {})
                 refuse_changed([part.table for part in parts])
+    return notes
+
+
+def _loses_empty_records(target: Target, parts: Sequence[_Part]) -> bool:
+    """Whether a single input has records without rollouts, which its rows in this format leave out."""
+    table = parts[0].table
+    keeps = target.format.same_as(table.format) and registry.keeps_empty_records(table.format)
+    return len(parts) == 1 and parts[0].scanned.empty > 0 and not keeps
+
+
+def _is_copied(target: Target, parts: Sequence[_Part]) -> bool:
+    """Whether the output is the file as it is: all rows of a single input are kept, and its texts are not elsewhere."""
+    if len(parts) > 1 or _loses_empty_records(target, parts):
+        return False
+    table, _, length, rows = parts[0]
+    same = target.format.same_as(table.format) and is_packed(table.source) == bool(target.packing)
+    return same and len(rows) == length and not table.source.deferred
+
+
+def _write_lines(parts: Sequence[_Part], target: Target, handle: BinaryIO) -> list[str]:
+    """Write the rows of several inputs as lines, each on its own."""
+    notes = list[str]()
+    lines = _Lines(handle)
+    for part in parts:
+        if lines.last != b"\n":
+            lines.write(b"\n")
+        notes += _write_rows(part, target, cast("BinaryIO", lines))
     return notes
 
 
