@@ -1,20 +1,32 @@
 """Logs of advantages with and without a formula, and what `audit` says of each: `python -m benchmarks.audit_logs`.
 
-Every formula is numpy and none is the engine's. A formula is named right if the plan that is named computes, on fresh rewards that nobody has
-rounded, what the formula does; it "fits as well" if one of those that are said to be tied does.
+Every formula is numpy and none is the engine's. 150 logs have a formula in every shape, 432 have nine formulas as loggers round
+them (2 to 5 decimals, float16, bfloat16; groups of 3, 4, 8 and 16; 0/1 and graded rewards), 300 have no formula.
 
-    python -m benchmarks.audit_logs [--only known|unknown] [--every N] [--show]
+The judge. A log is *wrong* if a formula is named and the right one is neither it nor among those that are said to fit as well. The
+right one computes, on fresh rewards of groups of unequal size that nobody has rounded, what the formula does; another epsilon is
+right where the range that is printed holds that of the formula. The right claim must pass. Of twenty wrong claims, each of which
+differs in some row by more than the coarsest reading that the values allow, none may pass.
+
+    python -m benchmarks.audit_logs [--only known|rounded|unknown] [--family NAME] [--first N] [--last N] [--every N] [--show]
+                                    [--keep FILE]
+    python -m benchmarks.audit_logs --table FILE ...
+
+A run with --keep adds a line for each log to a file, and --table counts the lines of such files: the bench can be run in parts.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import time
-from collections import Counter
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
 from itertools import count, cycle, product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
@@ -24,18 +36,26 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import presets
 from grpo_cli.engine.score import advantages
 from grpo_cli.errors import GrpoError
+from grpo_cli.guests.audit import facts as audit_facts
+from grpo_cli.guests.audit import groupings
+from grpo_cli.guests.audit.run import said_of
+from grpo_cli.options.given import Given
 from tests.support.plans import plan_from_dict
+from tests.support.printed import coarsest, not_reproduced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     Floats = NDArray[Any]
 
 SEED: Final = 45
-# How far the named plan may be from the formula on fresh rewards, relative to max(1, |A|): exact and rounded logs.
-RIGHT: Final = {"float64": 1e-4, "float32": 1e-4, "float16": 2e-3, "bfloat16": 1e-2, "4 decimals": 1e-3}
+WRONG_CLAIMS: Final = 20  # of a log
+# How far the named plan may be from the formula on fresh rewards, relative to max(1, |A|): a solved constant has three digits.
+RIGHT: Final = 1e-4
+RIGHT_IF_ROUNDED: Final = 2e-3
+NOT_ROUNDED: Final = {"float64", "float32"}
 OPTIONS: Final = {
     "--scale": "divisor.level",
     "--std-of": "divisor.of",
@@ -117,32 +137,82 @@ def peak(t: Rows) -> Floats:
     return np.asarray(np.exp(-0.5 * (p * np.log(p / 0.5) + (1 - p) * np.log((1 - p) / 0.5))))
 
 
-KNOWN: Final[dict[str, Callable[[Rows], Floats]]] = {
-    "group, ddof 1, 1e-4": lambda t: centred(t) / (t.std(t.reward, 1) + 1e-4),
-    "group, ddof 1, 1e-6": lambda t: centred(t) / (t.std(t.reward, 1) + 1e-6),
-    "group, ddof 0, 1e-8": lambda t: centred(t) / (t.std(t.reward, 0) + 1e-8),
-    "group, ddof 0, 1e-4": lambda t: centred(t) / (t.std(t.reward, 0) + 1e-4),
-    "group, root 1e-5": lambda t: centred(t) / np.sqrt(t.std(t.reward, 1) ** 2 + 1e-5),
-    "group, deviation": lambda t: centred(t) / (deviation(t) + 1e-6),
-    "centred": centred,
-    "others": others,
-    "twice centred": lambda t: 2 * centred(t),
-    "batch, ddof 1": lambda t: centred(t) / (batch(t.reward, t, 1) + 1e-4),
-    "batch, ddof 0": lambda t: centred(t) / (batch(t.reward, t, 0) + 1e-8),
-    "batch of residuals, ddof 1": lambda t: centred(t) / (batch(centred(t), t, 1) + 1e-6),
-    "others, batch": lambda t: others(t) / (batch(t.reward, t, 1) + 1e-6),
-    "others, group": lambda t: others(t) / (t.std(t.reward, 1) + 1e-8),
-    "batch baseline": lambda t: whitened(t, t.reward, 1e-6),
-    "batch baseline, undivided": lambda t: t.reward - t.of_step(t.reward, np.mean),
-    "reinforce++": lambda t: by_tokens(t, t.reward),
-    "reinforce++-baseline": lambda t: by_tokens(t, centred(t)),
-    "others, whitened": lambda t: whitened(t, others(t), 1e-4),
-    "gdpo": lambda t: whitened(t, centred(t) / (t.std(t.reward, 1) + 1e-4), 1e-4),
-    "raw": lambda t: t.reward,
-    "clipped at 0.6": lambda t: np.clip(centred(t), -0.6, 0.6),
-    "maxrl": lambda t: np.divide(centred(t), t.mean(t.reward), out=np.zeros(len(t.reward)), where=t.mean(t.reward) > 0),
-    "by length": lambda t: t.reward - t.mean(t.reward * t.length) / t.mean(t.length),
-    "peak": lambda t: peak(t) * centred(t) / (t.std(t.reward, 1) + 1e-4),
+@dataclass(frozen=True)
+class Known:
+    """A formula with its epsilon, and the options that claim it."""
+
+    formula: Callable[[Rows, float], Floats]
+    epsilon: float = 0.0
+    claim: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, t: Rows) -> Floats:
+        """The advantages."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.nan_to_num(self.formula(t, self.epsilon))
+
+
+def known(formula: Callable[[Rows, float], Floats], epsilon: float = 0.0, /, **claim: Any) -> Known:
+    """A formula, its epsilon, and the options that claim it."""
+    return Known(formula, epsilon, claim)
+
+
+def of_group(epsilon: float, ddof: int) -> Known:
+    """GRPO."""
+    return known(
+        lambda t, e: centred(t) / (t.std(t.reward, ddof) + e), epsilon, method="grpo", epsilon=epsilon, ddof=ddof
+    )
+
+
+def of_batch(epsilon: float, ddof: int, x: Callable[[Rows], Floats] = centred, method: str = "grpo") -> Known:
+    """Divided by the std of the rewards of the step."""
+    claim = {"method": method, "scale": "batch", "std_of": "reward", "epsilon": epsilon, "ddof": ddof}
+    return known(lambda t, e: x(t) / (batch(t.reward, t, ddof) + e), epsilon, **claim)
+
+
+def clipped_at(bound: float) -> Known:
+    """The reward minus the mean of its group, within these bounds."""
+    return known(lambda t, _: np.clip(centred(t), -bound, bound), method="dr-grpo", clip=f"-{bound}:{bound}")
+
+
+def whitens(epsilon: float = 0.0, inside: float = 0.0) -> list[str]:
+    """The settings of a whitening."""
+    return [f"post.whiten.epsilon={epsilon}", f"post.whiten.inside={inside}"]
+
+
+KNOWN: Final[dict[str, Known]] = {
+    "group, ddof 1, 1e-4": of_group(1e-4, 1),
+    "group, ddof 1, 1e-6": of_group(1e-6, 1),
+    "group, ddof 0, 1e-8": of_group(1e-8, 0),
+    "group, ddof 0, 1e-4": of_group(1e-4, 0),
+    "group, root 1e-5": known(
+        lambda t, _: centred(t) / np.sqrt(t.std(t.reward, 1) ** 2 + 1e-5), method="grpo", epsilon=0.0, set=["divisor.inside=1e-05"]),
+    "group, deviation": known(
+        lambda t, e: centred(t) / (deviation(t) + e), 1e-6, method="grpo", epsilon=1e-6, set=["divisor.measure=mad"]),
+    "centred": known(lambda t, _: centred(t), method="dr-grpo"),
+    "others": known(lambda t, _: others(t), method="rloo"),
+    "twice centred": known(lambda t, _: 2 * centred(t), expr="2 * (reward - mean)"),
+    "batch, ddof 1": of_batch(1e-4, 1),
+    "batch, ddof 0": of_batch(1e-8, 0),
+    "batch of residuals, ddof 1": known(
+        lambda t, e: centred(t) / (batch(centred(t), t, 1) + e), 1e-6, method="grpo", scale="batch", std_of="residual", epsilon=1e-6),
+    "others, batch": of_batch(1e-6, 1, others, "rloo"),
+    "others, group": known(
+        lambda t, e: others(t) / (t.std(t.reward, 1) + e), 1e-8, method="rloo", scale="group", epsilon=1e-8),
+    "batch baseline": known(lambda t, e: whitened(t, t.reward, e), 1e-6, method="batch-norm", scale="batch", epsilon=1e-6),
+    "batch baseline, undivided": known(
+        lambda t, _: t.reward - t.of_step(t.reward, np.mean), method="batch-norm", scale="none"),
+    "reinforce++": known(lambda t, _: by_tokens(t, t.reward), method="reinforce", whiten="token", set=whitens(inside=1e-8)),
+    "reinforce++-baseline": known(
+        lambda t, _: by_tokens(t, centred(t)), method="dr-grpo", whiten="token", set=whitens(inside=1e-8)),
+    "others, whitened": known(
+        lambda t, _: whitened(t, others(t), 1e-4), method="rloo", whiten="sample", set=whitens(1e-4)),
+    "gdpo": known(
+        lambda t, _: whitened(t, centred(t) / (t.std(t.reward, 1) + 1e-4), 1e-4), preset="trl-gdpo"),
+    "raw": known(lambda t, _: t.reward, method="reinforce"),
+    "clipped at 0.6": clipped_at(0.6),
+    "maxrl": known(lambda t, _: np.divide(centred(t), t.mean(t.reward), out=np.zeros(len(t.reward)), where=t.mean(t.reward) > 0), method="maxrl"),
+    "by length": known(lambda t, _: t.reward - t.mean(t.reward * t.length) / t.mean(t.length), method="opo"),
+    "peak": known(lambda t, e: peak(t) * centred(t) / (t.std(t.reward, 1) + e), 1e-4, method="grpo", epsilon=1e-4, set=["weight.by=peak", "weight.sharpness=0.5"]),
 }  # fmt: skip
 
 
@@ -194,33 +264,54 @@ def bfloat16(values: Floats) -> Floats:
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32).astype(float)
 
 
+def float16(values: Floats) -> Any:
+    """To the nearest number of eleven bits."""
+    return values.astype(np.float16).astype(np.float32)
+
+
 PRECISIONS: Final[dict[str, Callable[[Floats], Any]]] = {
     "float64": lambda a: a,
     "float32": lambda a: a.astype(np.float32),
-    "float16": lambda a: a.astype(np.float16).astype(np.float32),
+    "float16": float16,
     "bfloat16": bfloat16,
     "4 decimals": lambda a: np.round(a, 4),
+    "2 decimals": lambda a: np.round(a, 2),
+    "3 decimals": lambda a: np.round(a, 3),
+    "5 decimals": lambda a: np.round(a, 5),
 }
+OF_150: Final = ("float64", "float32", "float16", "bfloat16", "4 decimals")
+ROUNDED: Final = ("2 decimals", "3 decimals", "4 decimals", "5 decimals", "float16", "bfloat16")
+ROUNDED_FORMULAS: Final = (
+    "group, ddof 1, 1e-4", "group, ddof 0, 1e-8", "group, deviation", "centred", "others", "batch, ddof 1", "batch baseline",
+    "gdpo", "maxrl",
+)  # fmt: skip
+SIZES: Final = (3, 4, 8, 16)
+SHAPES: Final = (9, 40, 4, 300, 16, 2_000)  # numbers of groups
 
 
 @dataclass(frozen=True)
 class Log:
-    """What makes a log: its formula ("" and a function of noise for those without), its numbers, its shape."""
+    """What makes a log: its formula (or a function of noise for those without), its numbers, its shape."""
 
+    kind: str  # known, rounded or unknown
     formula: str
     rewards: str
     precision: str
     groups: int
-    even: bool
+    size: int  # of each group; 0: 3 to 12 rows
     steps: int
     mask: str  # "", "vote" or "exclude"
     seed: int
-    known: bool
 
-    def rows(self, seed: int) -> Rows:
+    @property
+    def words(self) -> str:
+        """Its shape in words."""
+        return f"{self.groups} groups of {self.size or '3 to 12'}, {self.steps} steps {self.mask}"
+
+    def rows(self) -> Rows:
         """Rewards, the same for the same seed."""
-        rng = np.random.default_rng([SEED, self.seed, seed])
-        sizes = np.full(self.groups, 8) if self.even else rng.integers(3, 13, self.groups)
+        rng = np.random.default_rng([SEED, self.seed, 0])
+        sizes = np.full(self.groups, self.size) if self.size else rng.integers(3, 13, self.groups)
         group = np.repeat(np.arange(self.groups), sizes)
         step = (group * self.steps) // self.groups
         rate = rng.uniform(0.05, 0.95, self.groups)[group]
@@ -228,128 +319,317 @@ class Log:
         length = rng.integers(20, 900, len(group)).astype(float)
         return Rows(group, step, REWARDS[self.rewards](rng, rate), length, ~mask)
 
-    def values(self, t: Rows) -> Floats:
-        """What the formula gives, NaN for rows that are left out."""
+    def values(self, t: Rows, formula: Callable[[Rows], Floats] | None = None) -> Floats:
+        """What a formula gives (None: that of the log), NaN for rows that are left out."""
         rng = np.random.default_rng([SEED, self.seed, 7])
         at = np.flatnonzero(t.counts) if self.mask == "exclude" else np.arange(len(t.group))
         group = np.unique(t.group[at], return_inverse=True)[1]
         part = Rows(group, t.step[at], t.reward[at], t.length[at], t.counts[at])
         given = np.full(len(t.group), np.nan)
         with np.errstate(invalid="ignore", divide="ignore"):
-            given[at] = np.nan_to_num(KNOWN[self.formula](part) if self.known else UNKNOWN[self.formula](part, rng))
+            if formula is not None:
+                given[at] = np.nan_to_num(formula(part))
+            elif self.kind == "unknown":
+                given[at] = np.nan_to_num(UNKNOWN[self.formula](part, rng))
+            else:
+                given[at] = np.nan_to_num(KNOWN[self.formula](part))
         return given
 
-    def said(self) -> tuple[str, float, str]:
-        """What an audit says of it, how long that took, and the name that it gives."""
-        t = self.rows(0)
-        given = PRECISIONS[self.precision](self.values(t))
+    def logged(self, t: Rows) -> Any:
+        """The column of advantages."""
+        return PRECISIONS[self.precision](self.values(t))
+
+    def frame(self, t: Rows) -> pl.DataFrame:
+        """The file that is audited."""
         frame = pl.DataFrame({
             "prompt_id": [f"p{one}" for one in t.group], "step": t.step, "reward": t.reward, "length": t.length,
-            "advantage": pl.Series(given).fill_nan(None),
+            "advantage": pl.Series(self.logged(t)).fill_nan(None),
         })  # fmt: skip
         frame = frame.drop(*([] if self.steps > 1 else ["step"]))
-        if self.mask:
-            frame = frame.with_columns(is_masked=pl.Series(~t.counts))
-        start = time.process_time()
-        try:
-            facts = grpo_cli.audit(frame, masked_column="is_masked" if self.mask else None)
-        except GrpoError as error:
-            return f"refused: {error}", time.process_time() - start, ""
-        spent = time.process_time() - start
-        match = facts["match"]
-        verdict = match["verdict"]
-        name = ("" if match["factor"] == 1 else f"{match['factor']} x ") + match["name"]
-        if verdict != "match" or facts["headline"]:
-            return verdict, spent, name
-        if not self.known:
-            return "WRONG", spent, name
-        if self.is_right(plan_from_dict(match["plan"]), match["factor"]):
-            return "named", spent, name
-        ties = (tied(one) for tie in facts["ties"] for one in tie["names"])
-        return ("tie" if any(self.is_right(*one) for one in ties if one) else "WRONG"), spent, name
-
-    def is_right(self, plan: Plan, factor: float) -> bool:
-        """Whether the plan computes the formula on fresh rewards."""
-        t = self.rows(1)
-        table = pl.DataFrame({"group": t.group, "batch": t.step, "reward.0": t.reward, "length": t.length})
-        if self.mask == "exclude":
-            t = replace(t, counts=t.counts)
-            table = table.filter(pl.Series(t.counts)).with_columns(pl.col("group").rank("dense") - 1)
-        wanted = self.values(t)[np.isfinite(self.values(t))]
-        table = table.with_columns(pl.col("group", "batch").cast(pl.UInt32))
-        try:
-            given = factor * advantages(plan, table)
-        except (GrpoError, pl.exceptions.PolarsError):
-            return False
-        return bool(
-            (np.abs(np.nan_to_num(given) - wanted) <= RIGHT[self.precision] * np.maximum(1, np.abs(wanted))).all()
-        )
+        return frame.with_columns(is_masked=pl.Series(~t.counts)) if self.mask else frame
 
 
-def tied(name: str) -> tuple[Plan, float] | None:
-    """The plan of a formula that is said to fit as well."""
+@dataclass
+class Said:
+    """What an audit says of a log."""
+
+    kind: str
+    family: str
+    verdict: str  # named, tie, WRONG, FALSE (a formula for a log that has none), or the word of the audit
+    seconds: float  # of the processor, beyond those of `inspect`
+    name: str
+    right_claim: str = ""  # passed, or what was said
+    wrong_claims: int = 0  # that were tried
+    passed: list[str] = field(default_factory=list)  # wrong claims that passed
+    not_reproduced: list[str] = field(default_factory=list)  # printed formulas that do not give the log if they are run
+    alone: bool = True  # whether no other formula of the bench lies within the coarsest reading on every row
+
+
+def judged(log: Log) -> Said:
+    """What an audit says of it, and how it judges claims."""
+    t = log.rows()
+    frame = log.frame(t)
+    masked: dict[str, Any] = {"masked_column": "is_masked"} if log.mask else {}
+    start = time.process_time()
+    grpo_cli.inspect(frame, **masked)
+    inspected = time.process_time() - start
+    results = list[Any]()
+
+    def kept(result: Any, *more: Any) -> Any:
+        results.append(result)
+        return audit_facts.facts_of(result, *more)
+
+    family = f"{log.formula} | {log.precision} | {log.rewards} | {log.words}"
+    start = time.process_time()
+    try:
+        with patch.object(groupings, "facts_of", kept):
+            facts = grpo_cli.audit(frame, **masked)
+    except GrpoError as error:
+        return Said(log.kind, family, f"refused: {error}", 0.0, "")
+    spent = time.process_time() - start - inspected
+    match, name = facts["match"], _name(facts["match"])
+    verdict = match["verdict"] if not facts["headline"] else f"headline: {facts['headline'].split(':')[0]}"
+    is_named = match["verdict"] in {"match", "noise"} and not facts["headline"]
+    if log.kind == "unknown":
+        return Said(log.kind, family, "FALSE" if is_named else verdict, spent, name)
+    said = Said(log.kind, family, _rightness(log, facts) if is_named else verdict, spent, name)
+    if is_named and "flags" in match:
+        said.not_reproduced = not_reproduced(frame, facts, group="prompt_id", **masked)
+    claim = KNOWN[log.formula].claim
+    claimed = grpo_cli.audit(frame, **masked, **claim)["claim"]
+    said.right_claim = (
+        f"{claimed['mismatched_rows']} of {len(frame)} rows differ" if claimed["mismatched_rows"] else "passed"
+    )
+    _try_claims(log, t, results[0], said)
+    return said
+
+
+def _name(match: Mapping[str, Any]) -> str:
+    divisor = match["plan"]["divisor"]
+    inside = f" inside {divisor['inside']}" if divisor["inside"] else ""
+    times = "" if match["factor"] == 1 else f"{match['factor']:g} x "
+    return f"{times}{match['name'].removeprefix(times)} {divisor['level']} {divisor['epsilon']}{inside}"
+
+
+# --- is the right formula named ----------------------------------------------------------------------------------
+
+
+def fresh(seed: int) -> Rows:
+    """Rewards of groups of unequal size that no log has."""
+    return replace(Log("known", "", "decimals", "", 60, 0, 1, "", 10_000 + seed).rows(), counts=np.ones(0, bool))
+
+
+def _computes(plan: Plan, factor: float, formula: Known, epsilon: float, within: float) -> bool:
+    """Whether the plan computes the formula on fresh rewards."""
+    t = fresh(1)
+    table = pl.DataFrame({"group": t.group, "batch": t.step, "reward.0": t.reward, "length": t.length})
+    table = table.with_columns(pl.col("group", "batch").cast(pl.UInt32))
+    wanted = replace(formula, epsilon=epsilon)(t)
+    try:
+        given = factor * advantages(plan, table)
+    except (GrpoError, pl.exceptions.PolarsError):
+        return False
+    return bool((np.abs(np.nan_to_num(given) - wanted) <= within * np.maximum(1, np.abs(wanted))).all())
+
+
+def _rightness(log: Log, facts: Mapping[str, Any]) -> str:
+    """`named`, `tie` or `WRONG`."""
+    formula = KNOWN[log.formula]
+    within = RIGHT if log.precision in NOT_ROUNDED else RIGHT_IF_ROUNDED
+
+    def is_right(plan: Plan, factor: float, low: float, high: float) -> bool:
+        if _computes(plan, factor, formula, formula.epsilon, within):
+            return True
+        # Its own epsilon, and the range that is printed beside it holds that of the formula.
+        own = plan.divisor.epsilon
+        may_be = low <= formula.epsilon <= high and not plan.divisor.inside
+        return may_be and _computes(plan, factor, formula, own, within)
+
+    match = facts["match"]
+    interval = match["epsilon"] or {"low": 1.0, "high": 0.0}
+    if is_right(plan_from_dict(match["plan"]), match["factor"], interval["low"], interval["high"]):
+        return "named"
+    ties = (tied(name) for tie in facts["ties"] for name in tie["names"])
+    return "tie" if any(is_right(*one) for one in ties if one) else "WRONG"
+
+
+def tied(name: str) -> tuple[Plan, float, float, float] | None:
+    """The plan of a formula that is said to fit as well, its factor, and the range of its epsilon."""
     factor, _, rest = name.rpartition(" x ")
-    rest = re.sub(r"(--epsilon \S+) to \S+", r"\1", rest)
+    low, high = 1.0, 0.0
+    if found := re.search(r"--epsilon (\S+) to (\S+)", rest):
+        low, high = map(float, found.groups())
+        rest = rest.replace(found.group(0), f"--epsilon {found.group(1)}")
     words = rest.split()
     given: dict[str, Any] = {"rewards.missing": "exclude"}
     preset = None if words[0].startswith("--") else presets()[words.pop(0)].plan
     for flag, value in zip(words[::2], words[1::2], strict=True):
         if flag == "--set":
             key, _, value = value.partition("=")  # noqa: PLW2901 - a field and its value
-            given[key] = value
+            given[key] = float(value) if re.fullmatch(r"[0-9.e-]+", value) else value
         else:
-            given[{**OPTIONS, "--method": "estimator.name", "--epsilon": "divisor.epsilon"}[flag]] = value
+            given[{**OPTIONS, "--method": "estimator.name", "--epsilon": "divisor.epsilon"}[flag]] = (
+                float(value) if flag == "--epsilon" else int(value) if flag == "--ddof" else value
+            )
     if preset is not None:
         divisor = replace(preset.divisor, level=given["divisor.level"]) if "divisor.level" in given else preset.divisor
-        return replace(preset, divisor=divisor, rewards=replace(preset.rewards, missing="exclude")), float(factor or 1)
-    return Plan.of(given), float(factor or 1)
+        plan = replace(preset, divisor=divisor, rewards=replace(preset.rewards, missing="exclude"))
+    else:
+        plan = Plan.of(given)
+    return plan, float(factor or 1), low, high
+
+
+# --- claims ----------------------------------------------------------------------------------------------------
+
+
+def _claims() -> dict[str, Known]:
+    """The formulas that are claimed: those of the bench, and others with other constants."""
+    more = {
+        f"group, ddof {ddof}, {epsilon:g}": of_group(epsilon, ddof)
+        for epsilon, ddof in product((1e-3, 1e-2, 3e-2, 0.1), (0, 1))
+    }
+    clips = {f"clipped at {bound}": clipped_at(bound) for bound in (0.1, 0.2, 0.3)}
+    batches = {f"batch, {epsilon:g}": of_batch(epsilon, 1) for epsilon in (3e-2, 0.1, 0.3)}
+    return {**KNOWN, **more, **clips, **batches}
+
+
+CLAIMS: Final = _claims()
+
+
+def _plan_of(claim: Mapping[str, Any]) -> Plan:
+    plan = said_of(Given(dict(claim))).claim
+    if plan is None:
+        raise ValueError(f"{claim} claims nothing")
+    return plan
+
+
+def _try_claims(log: Log, t: Rows, result: Any, said: Said) -> None:
+    """Twenty wrong claims, and whether another formula lies within the reading on every row."""
+    logged = np.asarray(log.logged(t), dtype=float)
+    known_rows, allowed = np.isfinite(logged), coarsest(logged)
+    check = getattr(audit_facts, "check_claim", None) or audit_facts._check_claim  # noqa: SLF001
+    for name, formula in CLAIMS.items():
+        differs = np.abs(log.values(t, formula) - logged)[known_rows] > allowed[known_rows]
+        if name != log.formula and not differs.any() and not _computes_alike(formula, KNOWN[log.formula]):
+            said.alone = False
+        if differs.any() and said.wrong_claims < WRONG_CLAIMS and formula.claim:
+            said.wrong_claims += 1
+            if not check(_plan_of(formula.claim), result).mismatched_rows:
+                said.passed.append(name)
+
+
+def _computes_alike(one: Known, other: Known) -> bool:
+    t = fresh(2)
+    return bool(np.allclose(one(t), other(t), rtol=1e-3, atol=1e-3))
+
+
+# --- the logs --------------------------------------------------------------------------------------------------
 
 
 def logs() -> Iterator[Log]:
-    """150 with a formula, six of each; 300 without, twenty of each kind."""
-    precisions, shapes = cycle(PRECISIONS), cycle(product((9, 40, 4, 300, 16, 2_000), (True, False)))
-    rewards, steps, masks, seeds = (
-        cycle(REWARDS),
-        cycle((1, 1, 3)),
-        cycle(("", "", "", "vote", "", "", "exclude")),
-        count(),
-    )
-    for known, formulas, times in ((True, KNOWN, 6), (False, UNKNOWN, 20)):
+    """150 with a formula, six of each; 432 that are rounded; 300 without a formula, twenty of each kind."""
+    precisions, shapes = cycle(OF_150), cycle(product(SHAPES, (8, 0)))
+    rewards, steps, seeds = cycle(REWARDS), cycle((1, 1, 3)), count()
+    masks = cycle(("", "", "", "vote", "", "", "exclude"))
+    for kind, formulas, times in (("known", KNOWN, 6), ("unknown", UNKNOWN, 20)):
         for name, _ in product(formulas, range(times)):
-            (groups, even), by, kind = next(shapes), next(steps), next(rewards)
-            kind = "0/1" if name == "peak" else kind
+            (groups, size), by, of = next(shapes), next(steps), next(rewards)
+            of = "0/1" if name == "peak" else of
             by = by if groups >= 9 else 1
-            precision = next(precisions)
-            yield Log(name, kind, precision, groups, even, by, next(masks), next(seeds), known)
+            yield Log(kind, name, of, next(precisions), groups, size, by, next(masks), next(seeds))
+    for name, precision, size, of in product(ROUNDED_FORMULAS, ROUNDED, SIZES, ("0/1", "graded")):
+        seed = next(seeds)
+        graded = ("quarters", "decimals")[seed // 2 % 2]
+        yield Log("rounded", name, of if of == "0/1" else graded, precision, 40, size, 1, "", seed)
+
+
+def verified() -> None:
+    """The options of every claim compute its formula; a claim that does not is an error of the bench."""
+    for name, formula in CLAIMS.items():
+        if not _computes(_plan_of(formula.claim), 1.0, formula, formula.epsilon, 2e-6):
+            raise ValueError(f"{name}: the options of the claim compute another formula")
+
+
+def table(said: Iterable[Said]) -> str:
+    """The counts of verdicts, of claims, and the times."""
+    lines, kinds = [], defaultdict[str, list[Said]](list)
+    for one in said:
+        parts = one.family.split(" | ")
+        kinds[one.kind].append(one)
+        if one.kind == "rounded":
+            kinds[f"  {parts[1]}"].append(one)
+            kinds[f"  {parts[0]}"].append(one)
+            kinds[
+                f"  {parts[2] if parts[2] == '0/1' else 'graded'}, {parts[3].split(',')[0].removeprefix('40 ')}"
+            ].append(one)
+    for kind, ones in kinds.items():
+        lines.append(f"{kind:34s} {_counts(ones)}")
+    every = [one for ones in (kinds[k] for k in ("known", "rounded", "unknown") if k in kinds) for one in ones]
+    times = [one.seconds for one in every]
+    lines.append(
+        f"processor seconds beyond inspect: median {np.median(times):.2f}, p90 {np.quantile(times, 0.9):.2f}, largest {max(times):.2f}"
+    )
+    return "\n".join(lines)
+
+
+def _counts(ones: Sequence[Said]) -> str:
+    verdicts = Counter(
+        one.verdict if one.verdict in {"named", "tie", "few", "WRONG", "FALSE"} else "none" for one in ones
+    )
+    told = " ".join(
+        f"{word} {verdicts[word]:3d}" for word in ("named", "tie", "few", "none", "WRONG", "FALSE") if verdicts[word]
+    )
+    refused = sum(one.right_claim not in {"", "passed"} for one in ones)
+    passed, tried = sum(len(one.passed) for one in ones), sum(one.wrong_claims for one in ones)
+    alone = [one for one in ones if one.alone and one.kind != "unknown"]
+    found = sum(one.verdict in {"named", "tie"} for one in alone)
+    of_alone = f"; alone {found} of {len(alone)}" if alone else ""
+    unlike = sum(bool(one.not_reproduced) for one in ones)
+    of_alone += f"; not reproduced {unlike}" if unlike else ""
+    claims = f"; right claim refused {refused}; wrong passed {passed} of {tried}" if tried else ""
+    return f"{len(ones):3d} logs: {told}{of_alone}{claims}"
 
 
 def main() -> None:
-    """Count the verdicts."""
+    """Judge the logs, and count."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", choices=("known", "unknown"))
+    parser.add_argument("--only", choices=("known", "rounded", "unknown"))
+    parser.add_argument("--family", default="")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--last", type=int)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--show", action="store_true")
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--table", type=Path, nargs="+")
     given = parser.parse_args()
+    if given.table:
+        lines = [line for path in given.table for line in path.read_text(encoding="utf-8").splitlines()]
+        print(table(Said(**json.loads(line)) for line in lines))
+        return
     presets()
-    for known in (True, False):
-        if given.only == ("unknown" if known else "known"):
-            continue
-        counts, times = Counter[str](), []
-        for log in [one for one in logs() if one.known == known][:: given.every]:
-            verdict, spent, name = log.said()
-            counts[verdict] += 1
-            times.append(spent)
-            if given.show:
-                shape = f"{log.groups} {'even' if log.even else 'uneven'} {log.steps} {log.mask}"
-                print(
-                    f"{verdict:8s} {spent:6.2f} s {log.formula:28s} {log.rewards:9s} {log.precision:10s} {shape:22s} {name}",
-                    flush=True,
-                )
-        what = "with" if known else "without"
-        print(
-            f"{len(times)} logs {what} a formula: {dict(counts)}; processor seconds: median {np.median(times):.2f}, p90 {np.quantile(times, 0.9):.2f}",
-            flush=True,
+    verified()
+    chosen = [one for one in logs() if given.only in {None, one.kind} and given.family in one.formula]
+    found = []
+    for log in chosen[given.first : given.last : given.every]:
+        said = judged(log)
+        found.append(said)
+        if given.keep:
+            with given.keep.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(vars(said)) + "\n")
+        is_good = (
+            said.right_claim in {"", "passed"}
+            and not said.passed
+            and not said.not_reproduced
+            and said.verdict not in {"WRONG", "FALSE"}
         )
+        if given.show or not is_good:
+            claims = (
+                ""
+                if is_good
+                else f" | right claim: {said.right_claim} | passed: {', '.join(said.passed)} | {said.not_reproduced}"
+            )
+            print(f"{said.verdict:8s} {said.seconds:6.2f} s {said.family:66s} {said.name}{claims}", flush=True)
+    print(table(found))
 
 
 if __name__ == "__main__":

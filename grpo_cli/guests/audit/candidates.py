@@ -36,6 +36,12 @@ class Candidate(NamedTuple):
         return "" if self.factor == 1 else f"{self.factor:g} x "
 
     @property
+    def is_odd(self) -> bool:
+        """Whether it has a solved constant other than a factor of one digit."""
+        is_plain_factor = self.factor != 1 and float(f"{self.factor:.1g}") == self.factor
+        return self.constants > is_plain_factor
+
+    @property
     def name(self) -> str:
         """The name of its first preset, else its method or formula."""
         return self.times + (self.presets[0] if self.presets else self.plan.flag.removeprefix("--method "))

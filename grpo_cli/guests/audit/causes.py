@@ -20,8 +20,9 @@ from grpo_cli.engine.plan_parts import Clip
 from grpo_cli.engine.score import advantages
 from grpo_cli.guests.audit.candidates import Candidate, plain_method, plainness
 from grpo_cli.guests.audit.float32 import constant_groups, noise_of
+from grpo_cli.guests.audit.readings import SAMPLE
 from grpo_cli.guests.audit.solve import INSIDE, starts_of
-from grpo_cli.guests.audit.trial import SAMPLE, SPARE_EQUATIONS, Judged, Log, equal, slopes
+from grpo_cli.guests.audit.trial import SPARE_EQUATIONS, Judged, Log, equal, slopes
 from grpo_cli.read.group_keys import blocks, encode
 
 SPIKE = 2.0**-10  # relative float32 error of the std of equal rewards, computed as sqrt(E[r^2] - E[r]^2)
@@ -89,7 +90,7 @@ def causes(judged: Judged) -> list[Cause]:
     table = log.table.filter(pl.Series(rows)).with_columns(without_gaps)
     codes = table["group"].to_numpy().astype(np.int64)
     logged, sizes = log.logged[rows], np.bincount(codes)
-    tolerance, same = judged.tolerance.of(logged), ~judged.wrong[rows]
+    tolerance, same = judged.allowed[rows], ~judged.wrong[rows]
     case = Case(judged, judged.candidate.plan, table, codes, sizes, judged.computed[rows], logged, tolerance, same)
     left = np.ones(len(sizes), bool)
     result = []
@@ -209,7 +210,7 @@ def counted_per_fragment(judged: Judged) -> list[Cause]:
     if plan.unit.take != "each" or "rollout" not in log.table.columns:
         return []
     away = np.abs(_counted(plan, log.table, take="last") - judged.computed)
-    other = np.bincount(log.codes, away > judged.tolerance.of(log.logged)) > 0
+    other = np.bincount(log.codes, away > judged.allowed) > 0
     return [cause("counted per fragment", FRAGMENTS, log.codes, other)] if other.any() else []
 
 
@@ -276,10 +277,10 @@ def _shift(log: Log, tried: Sequence[Candidate], parts: Codes) -> Cause | None:
     # The first rows of the file, up to the first group that has rows beyond them.
     goes_on = np.isin(log.codes[:SAMPLE], log.codes[SAMPLE:])
     last = int(np.append(goes_on, values=True).argmax())
-    head = Log.of(log.table.head(last), log.logged[:last]).reading(log.tolerance)
+    head = Log.of(log.table.head(last), log.logged[:last]).read_as(*log.readings)
     if not last or not head.evidence(tried[0].plan).suffices(1):
         return None
-    allowed, plain = log.tolerance.of(head.logged), _plain(tried, head)
+    allowed, plain = head.allowed, _plain(tried, head)
     given = np.stack([values for _, values in plain])
     few = slice(None, None, max(last // COMPARED, 1))
     sizes = range(1, min(SHIFTS, last // 4) + 1)
@@ -311,7 +312,7 @@ def _partial(log: Log, tried: Sequence[Candidate], parts: Codes) -> Cause | None
     def lines(values: Vector, rows: Log, of: Codes) -> tuple[Vector, Vector, Mask]:
         slope, offset = slopes(values, rows.logged, of)
         away = np.abs(slope[of] * values + offset[of] - rows.logged)
-        return slope, offset, away <= rows.tolerance.of(rows.logged)
+        return slope, offset, away <= rows.allowed
 
     for one, shown in _plain(tried, log) if count >= STEPS else ():
         if not lines(shown, log, parts[log.formulas.rows])[2].all():
@@ -341,7 +342,7 @@ def _cut(log: Log, tried: Sequence[Candidate]) -> Cause | None:
     is_finite = np.isfinite(rewards).all() and np.isfinite(log.logged).all()
     if "reward.1" in log.table.columns or len(rewards) != TWO or not is_finite:
         return None
-    allowed = log.tolerance.of(log.logged).max()
+    allowed = log.allowed.max()
     seen = _of_both(codes, log.logged, is_high)
     if (np.abs(seen[codes, is_high.astype(int)] - log.logged) > allowed).any():
         return None
@@ -410,7 +411,7 @@ def _length(log: Log) -> Cause | None:
     if "length" not in log.table.columns:
         return None
     constant = np.all([np.isfinite(values) for values in constant_groups(log.table)], axis=0)
-    allowed = 2 * log.tolerance.of(log.logged)
+    allowed = 2 * log.allowed
     rows = log.table.select("group", "length", logged=pl.Series(log.logged), allowed=allowed)
     rows = rows.filter(pl.Series(constant[log.codes]) & pl.col("logged").is_finite()).sort("group", "length")
     steps = rows.with_columns(pl.col("length", "logged").diff().over("group"))

@@ -18,9 +18,11 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip, Divisor
 from grpo_cli.guests.audit.candidates import EPSILONS, Candidate, Said, plain_method, untried
 from grpo_cli.guests.audit.causes import Cause, cause_of_log, causes, counted_per_fragment, noise_cause
+from grpo_cli.guests.audit.flags import OPTIONS, flags_of, of_input, options_of
 from grpo_cli.guests.audit.formulas import Formulas, formula_key
+from grpo_cli.guests.audit.readings import Precision, Reading
 from grpo_cli.guests.audit.solve import starts_of
-from grpo_cli.guests.audit.trial import FAR, Evidence, Fit, Intervals, Judged, Log, Precision, equal
+from grpo_cli.guests.audit.trial import FAR, Evidence, Fit, Intervals, Judged, Log, equal
 from grpo_cli.read.columns import Columns
 from grpo_cli.read.group_keys import encode
 from grpo_cli.read.narrow import Narrow
@@ -30,10 +32,8 @@ from grpo_cli.stats.facts import Number, plain
 VERSION: Final = 1
 LISTED = 10  # groups that disagree
 EXPLAINED = 4  # formulas that fit equally well, whose differences are explained to choose between them
-OPTIONS = {
-    "divisor.level": "--scale", "divisor.of": "--std-of", "divisor.ddof": "--ddof", "post.whiten.level": "--whiten",
-}  # fmt: skip
 EPSILON = "divisor.epsilon"
+OF_WHITENING = ("post.whiten.epsilon", "post.whiten.inside")  # formulas that differ only in these are one tie
 TOLD = 8  # formulas for which it is said what would tell them apart
 ROLES = ("length", "input_length", "turns")  # 1 in invented rows
 # What could be logged besides ordinary groups, as groups of the lowest (0) and the highest (1) reward of the log and numbers between or beyond.
@@ -64,6 +64,7 @@ class Disagreement:
 class Differences:
     """How far a formula is from what was logged, and the first groups that differ."""
 
+    read_as: str  # how exactly the logged values were read: float64, float32, float16, bfloat16, or such as 4 decimals
     mismatched_rows: int  # whose logged value is further from the formula than the tolerance
     mismatched_groups: int  # with at least one such row
     max_difference: Number  # the largest absolute difference: of the rows that agree in a match, of all rows in a claim
@@ -83,6 +84,7 @@ class Match(Differences):
     constants: int  # that were solved from the log
     epsilon: EpsilonInterval | None  # the interval that the rows leave for it
     weights: Mapping[str, float]  # of the reward columns
+    flags: str  # the options of `compute` that give it, and read the rows as here; a factor is none of them
     preset_names: Sequence[str]  # presets with this plan, the first the most likely
     plain_method: str  # the method whose default options give this plan
     without_effect: Sequence[str]  # fields of the plan about rows and groups that the input has none of
@@ -183,18 +185,20 @@ def _cause_of_log(result: Result, said: Said) -> Cause | None:
 def _match(result: Result, judged: Judged) -> Match:
     narrow, best, log = result.narrow, result.fits[0], result.log
     candidate, plan = best.candidate, best.candidate.plan
-    known = log.evidence(plan)
+    known = log.evidence(plan, judged.reading)
+    weights = dict(zip(narrow.reward_names, plan.rewards.weights, strict=False))
     return Match(
         **_differences(judged, narrow, ~judged.wrong),
         name=candidate.name,
         plan=plan,
         factor=candidate.factor,
         verdict=_verdict(best, judged, known),
-        tolerance=judged.tolerance.largest,
+        tolerance=judged.reading.largest,
         equations=known.equations,
         constants=candidate.constants,
-        epsilon=epsilon_of(candidate, log) if best.explains_all else None,
-        weights=dict(zip(narrow.reward_names, plan.rewards.weights, strict=False)),
+        epsilon=epsilon_of(candidate, log, judged.reading) if best.explains_all else None,
+        weights=weights,
+        flags=" ".join([flags_of(candidate), *of_input(result.columns, narrow, plan)]),
         preset_names=candidate.presets,
         plain_method=plain_method(plan) if not candidate.claimed and narrow.schema is None else "",
         without_effect=_without_effect(plan, judged.log),
@@ -227,6 +231,7 @@ def _differences(judged: Judged, narrow: Narrow, rows: Mask) -> dict[str, Any]:
         disagreements.append(Disagreement(key, place, rows_of_group, plain(expected), plain(logged)))
     largest = error.max(initial=0.0, where=np.isfinite(error) & rows)
     return {
+        "read_as": judged.reading.says,
         "mismatched_rows": int(wrong.sum()),
         "mismatched_groups": len(codes),
         "max_difference": plain(float(largest)),
@@ -313,12 +318,12 @@ def ties_of(fits: Sequence[Fit], log: Log) -> list[Tie]:
         if one.presets:
             formulas.setdefault(_formula(one), []).append(one)
         elif not _same_method(one, best) or (_formula(one) not in of_presets and _options(one, best, best.plan)):
-            formulas.setdefault(_flags(one, best), []).append(one)
-    told = _told_apart_by(best, [ones[0] for ones in formulas.values()], log)
+            formulas.setdefault(_flags(one, best, EPSILON, *OF_WHITENING), []).append(one)
+    told = _told_apart_by(best, [ones[0] for ones in formulas.values()], log, fits[0].reading)
     ties = []
-    for (flags, ones), by in zip(formulas.items(), told, strict=True):
+    for ones, by in zip(formulas.values(), told, strict=True):
         named = [f"{one.times}{name}" for one in ones for name in one.presets]
-        named = named or [flags + _epsilons(ones)]
+        named = named or [_flags(ones[0], best, EPSILON) + _epsilons(ones)]
         ties.append(Tie([*dict.fromkeys(named)], by))
     return ties
 
@@ -341,14 +346,13 @@ def _options(one: Candidate, best: Candidate, plan: Plan) -> dict[str, Any]:
     of_group = _same_method(one, best) and one.plan.divisor.level != "batch"
     unread = {*one.plan.unread, *(["divisor.of"] if of_group else [])}
     changed = presets.differences(one.plan, plan)
-    return {name: changed[name][1] for name in (*OPTIONS, EPSILON) if name in changed and name not in unread}
+    return {name: changed[name][1] for name in (*OPTIONS, "divisor.measure") if name in changed and name not in unread}
 
 
-def _flags(one: Candidate, best: Candidate) -> str:
-    """The method with its options, all but its epsilon."""
-    own = _options(one, best, Plan.of({"estimator.name": one.plan.method}))
-    flags = (f"{OPTIONS[name]} {value}" for name, value in own.items() if name != EPSILON)
-    return " ".join([f"{one.times}{one.plan.flag}", *flags])
+def _flags(one: Candidate, best: Candidate, *without: str) -> str:
+    """The factor, the method, and its options."""
+    unread = ["divisor.of"] if _same_method(one, best) and one.plan.divisor.level != "batch" else []
+    return " ".join([f"{one.times}{one.plan.flag}", *options_of(one.plan, *unread, *without)])
 
 
 def _epsilons(ones: Sequence[Candidate]) -> str:
@@ -360,7 +364,7 @@ def _epsilons(ones: Sequence[Candidate]) -> str:
     return f" --epsilon {' to '.join(f'{end:g}' for end in ends)}"
 
 
-def _told_apart_by(best: Candidate, others: Sequence[Candidate], log: Log) -> Iterator[str]:
+def _told_apart_by(best: Candidate, others: Sequence[Candidate], log: Log, reading: Reading) -> Iterator[str]:
     """For each of the others, what to log so that it differs from the best; empty if nothing that is tried does.
 
     The formulas are computed on invented groups: for each kind, ordinary groups and a group of the kind are a batch.
@@ -376,7 +380,7 @@ def _told_apart_by(best: Candidate, others: Sequence[Candidate], log: Log) -> It
         if one in told:
             expected = best.factor * formulas.advantages(best.plan)
             given = one.factor * formulas.advantages(one.plan)
-            same = equal(given, expected, log.tolerance.of(expected))
+            same = equal(given, expected, reading.of(expected))
             kinds = table["kind"].filter(pl.Series(~same))
         yield next(iter(kinds), "")
 
@@ -398,7 +402,7 @@ def _invented(log: Log) -> pl.DataFrame:
     return table.explode("reward.0").with_columns(pl.col("reward.0") * (highest - lowest) + lowest)
 
 
-def epsilon_of(candidate: Candidate, log: Log) -> EpsilonInterval | None:
+def epsilon_of(candidate: Candidate, log: Log, reading: Reading) -> EpsilonInterval | None:
     """The interval of the epsilon (under the root, if it stands there) that all rows leave, and how exactly they were read.
 
     None if the formula has none, or does not show it.
@@ -407,12 +411,13 @@ def epsilon_of(candidate: Candidate, log: Log) -> EpsilonInterval | None:
     ((_, rule),) = start.members
     if rule is None or candidate.plan.weight.by != "none" or any(isinstance(op, Clip) for op in candidate.plan.post):
         return None
-    tolerance = log.tolerance.of_formula(log.logged, solved=candidate.solved)
     values, spread = start.parts(rule)
-    divisors = Intervals.of(np.abs(log.logged / candidate.factor), tolerance).divisors(np.abs(values))
+    divisors = Intervals.of(
+        np.abs(log.logged / candidate.factor), reading.of(log.logged) / abs(candidate.factor)
+    ).divisors(np.abs(values))
     low, high = divisors.beside(spread, squared=rule.inside > 0).shared
     if not low <= high < np.inf:
         return None
     is_open = sum(low <= value <= high for value in EPSILONS) > 1
-    says = f"epsilon {low:.2g} to {high:.2g}: {tolerance.words} cannot say more"
-    return EpsilonInterval(low, high, tolerance.words, says if is_open else "")
+    says = f"epsilon {low:.2g} to {high:.2g}: {reading.words} cannot say more"
+    return EpsilonInterval(low, high, reading.words, says if is_open else "")

@@ -62,7 +62,7 @@ def noisy_groups(plan: Plan, log: Log) -> Mask | None:
     Groups without noise show the line of the whitening. What remains of the other groups must be noise that float32 can produce; with it,
     the formula must explain every row, which a part of a batch cannot show.
     """
-    table, logged, allowed = log.table, log.logged, log.tolerance.of(log.logged)
+    table, logged, allowed = log.table, log.logged, log.allowed
     is_whitened = any(isinstance(op, Whiten) for op in plan.post)
     several = plan.rewards.combine != "normalize" and "reward.1" in table.columns
     if not is_whitened or several or plan.shape or plan.divisor.level != "group" or not np.isfinite(logged).all():

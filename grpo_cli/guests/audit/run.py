@@ -15,7 +15,7 @@ from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.guests.audit.candidates import Said
 from grpo_cli.guests.audit.facts import Audited
 from grpo_cli.guests.audit.groupings import audit
-from grpo_cli.guests.audit.trial import FLOAT32_ERROR
+from grpo_cli.guests.audit.readings import FLOAT32_ERROR
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import claim_of, refuse_without_effect, shape_of, weights_of
 from grpo_cli.read.columns import Columns, read_columns

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.guests.audit.candidates import Candidate, Said, candidates, plainness
 from grpo_cli.guests.audit.float32 import noisy_groups
+from grpo_cli.guests.audit.readings import readings_of
 from grpo_cli.guests.audit.solve import (
     Ruled,
     Start,
@@ -23,7 +23,7 @@ from grpo_cli.guests.audit.solve import (
     with_known_constants,
     with_solved_constants,
 )
-from grpo_cli.guests.audit.trial import FAR, FLOAT32_ERROR, MANTISSAS, ROUNDING, Fit, Judged, Log, Tolerance
+from grpo_cli.guests.audit.trial import BETTER, FAR, ROUNDING, Fit, Judged, Log
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.schemas.table import schemas
 
@@ -31,13 +31,6 @@ CONFIRMED = 2_000_000  # rows that are computed to confirm plans, all plans toge
 FEWEST = 6  # plans that are confirmed at least
 SLACK = 6  # further rows that may differ in the sample
 MOST = 40  # plans that are confirmed at most
-DECIMALS = range(2, 7)  # decimals of rounded values; a number with one or none may be exact
-EXACT = 3  # rewards with more decimals may have been rounded
-BETTER = 0.5  # a coarser reading has to reduce the rows that differ to this share
-TWENTIETHS = 0.5  # values of two decimals may be exact if a larger share are twentieths
-# Three of four rounded values need one of the last two bits, fewer if they are multiples of each other; eighths need none.
-LAST_BITS = 0.25
-VALUES = 4  # distinct values that are needed to recognise rounding
 
 
 class Found(NamedTuple):
@@ -56,52 +49,73 @@ class Found(NamedTuple):
 def search(narrow: Narrow, logged: Vector, said: Said) -> Found:
     """What explains the logged values.
 
-    The values are read as exactly as their type allows. Only if no formula fits so, they may have been rounded, or
-    several rewards may have weights. Presets of the tool that wrote the file, if it is known, are tried with every scale.
+    They are read in every way that their digits and their type allow. Only if no formula fits, several rewards may have weights.
+    Presets of the tool that wrote the file, if it is known, are tried with every scale.
     """
     of_schema = [name for name, schema in schemas().at_hand.items() if schema.title == narrow.schema]
     schema = next(iter(of_schema), "")
     tool = schema.removeprefix("ms-").split("-")[0]  # as the names of its presets begin: nemo-rl-grpo, swift-grpo
     components, roles = len(narrow.reward_names), {*narrow.request.roles, "input_length", "turns"}
     tried = candidates(said, roles, components, tool)
-    log = Log.part(narrow, logged)
-    tolerances = [Tolerance.of_type(logged), *_readings_of_rewards(narrow), *_rounded_readings(logged)]
-    best = _best_reading(log, tolerances, tried, tool)
+    rewards = np.concatenate([narrow.table[f"reward.{at}"].to_numpy() for at in range(components)])
+    log = Log.part(narrow, logged).read_as(*readings_of(logged, rewards))
+    best = _found(log, tried, tool)
     may_be_weighted = best.missed and components > 1 and not said.weights
-    has_evidence = may_be_weighted and best.log.evidence(Plan.of({})).suffices(components)
+    has_evidence = may_be_weighted and log.evidence(Plan.of({})).suffices(components)
     for weights in of_rewards(log, components) if has_evidence else ():
         formulas = candidates(said._replace(weights=weights), roles, components, tool)
         weighted = [one._replace(constants=components) for one in formulas if not one.claimed]
-        with_weights = _best_reading(log, tolerances, weighted, tool)
+        with_weights = _found(log, weighted, tool)
         if with_weights.missed < BETTER * best.missed:
             best = with_weights
         if not best.missed:
             break
     if best.missed:
-        best = best._replace(fits=[*_noisy_fit(tried, best.log), *best.fits])
+        best = best._replace(fits=[*_noisy_fit(tried, log.read_as(log.readings[0])), *best.fits])
     return best
 
 
-def _best_reading(log: Log, tolerances: Iterable[Tolerance], tried: Sequence[Candidate], tool: str) -> Found:
-    """The fits with the values read as exactly as the first of these says, or coarser if far fewer rows differ then."""
-
-    def read_as(tolerance: Tolerance) -> Found:
-        reading = log.reading(tolerance)
-        return Found(_fits(reading, tried, tool), reading, tried)
-
-    exact, *coarser = tolerances
-    best = read_as(exact)
-    for tolerance in coarser:
-        if not best.missed:
-            break
-        found = read_as(tolerance)
-        if found.missed < BETTER * best.missed:
-            best = found
-    return best
+def _found(log: Log, tried: Sequence[Candidate], tool: str) -> Found:
+    """The fits, the best first: what the values say as exactly as their type allows, and what they say if they were rounded."""
+    exact, *others = log.readings
+    fits = list[Fit]()
+    for reading in (exact, *(one for one in others if not one.is_rounded)):
+        if not _explained(fits):
+            fits += _fits(log.read_as(reading), tried)
+    if rounded := [one for one in others if one.is_rounded]:
+        fits = [*_judged_again(fits, log), *_of_rounded(log, tried)]
+        for reading in rounded:
+            if not _explained(fits):
+                fits += _solved(log.read_as(reading), tried)
+    return Found(_ranked(_confirmed(fits, log), tool), log, tried)
 
 
-def _fits(log: Log, tried: Sequence[Candidate], tool: str) -> list[Fit]:
-    """The fits on all rows, the best first; formulas of the batch are computed only if no formula of the groups fits."""
+def _judged_again(fits: list[Fit], log: Log) -> list[Fit]:
+    """The fits with the best of those that differ somewhere under every reading of the log."""
+    fits = sorted(fits, key=lambda fit: fit.rank)
+    again = []
+    for fit in fits[:MOST]:
+        one = fit.candidate
+        computed = one.factor * log.formulas.advantages(one.plan) if fit.mismatched else None
+        again.append(fit if computed is None else Judged(one, log, computed).fit)
+    return again
+
+
+def _ranked(fits: list[Fit], tool: str) -> list[Fit]:
+    """The best first; of those that the rows cannot tell apart, the plainest."""
+    fits = sorted(fits, key=lambda fit: fit.rank)
+    tied = [fit for fit in fits if fit.is_tied_with(fits[0])]
+    behind = [fit for fit in fits if not fit.is_tied_with(fits[0])]
+
+    def plainest(fit: Fit) -> tuple[Any, ...]:
+        one = fit.candidate
+        return not one.claimed, one.is_odd, fit.reading.is_rounded, *plainness(one, tool)
+
+    return sorted(tied, key=plainest) + behind
+
+
+def _fits(log: Log, tried: Sequence[Candidate]) -> list[Fit]:
+    """The fits under one reading; formulas of the batch are computed only if no formula of the groups fits."""
     by_group = [one for one in tried if not one.plan.uses_batch]
     late = [one for one in by_group if log.beyond_two_values and log.gives_two_values(one.plan)]
     starts = starts_of([one for one in by_group if one not in late], log)
@@ -111,13 +125,7 @@ def _fits(log: Log, tried: Sequence[Candidate], tool: str) -> list[Fit]:
         found += _known([start for start in starts if start not in agreeing], log)
     # The std of a batch may be nearly a round number: then a factor gives nearly the same values.
     if not _explained(found):
-        of_batch = starts_of([one for one in tried if one.plan.uses_batch], log, "batch")
-        off = _off_the_lines([start.values for start in of_batch], log)
-        most = min(2 * min(off, default=0) + SLACK, FAR * log.size)
-        likely = []
-        for start, rows in zip(of_batch, off, strict=True):
-            if rows <= most or (start.plan.uses_batch and start.agrees(None, log.intervals())):
-                likely.append(start)
+        likely = _of_batch(log, tried)
         found += _known(likely, log)
         starts += likely
         if not _explained(found):
@@ -127,10 +135,40 @@ def _fits(log: Log, tried: Sequence[Candidate], tool: str) -> list[Fit]:
         found += _proven(starts, with_solved_constants)
     if not _explained(found):
         found += [*_proven(starts, clipped), *_proven(starts, of_groups)]
-    fits = sorted(_confirmed(found, log), key=lambda fit: fit.rank)
-    tied = [fit for fit in fits if fit.is_tied_with(fits[0])]
-    behind = [fit for fit in fits if not fit.is_tied_with(fits[0])]
-    return sorted(tied, key=lambda fit: plainness(fit.candidate, tool)) + behind
+    return found
+
+
+def _of_rounded(log: Log, tried: Sequence[Candidate]) -> list[Fit]:
+    """The formulas with usual constants within half a step of rounded values, those of the batch as well."""
+    by_group = [one for one in tried if not one.plan.uses_batch and log.may_be_near(one.plan)]
+    starts = starts_of(by_group, log)
+    agreeing = [start for start in starts if start.agrees(None, log.intervals())]
+    found = _known(agreeing, log) + _known(_of_batch(log, tried), log)
+    if not _explained(found):  # a wrong row in each group agrees with no other
+        found += _known([start for start in starts if start not in agreeing], log)
+    return found
+
+
+def _solved(log: Log, tried: Sequence[Candidate]) -> list[Fit]:
+    """What rounded values say of constants: those of the batch, a factor, a clip."""
+    starts = starts_of([one for one in tried if not one.plan.uses_batch], log)
+    starts += _of_batch(log, tried)
+    found = [*_proven(starts, with_solved_constants)]
+    if not _explained(found):
+        found += [*_proven(starts, clipped), *_proven(starts, of_groups)]
+    return found
+
+
+def _of_batch(log: Log, tried: Sequence[Candidate]) -> list[Start]:
+    """The formulas that read the batch and may be near, before their last division."""
+    of_batch = starts_of([one for one in tried if one.plan.uses_batch], log, "batch")
+    off = _off_the_lines([start.values for start in of_batch], log)
+    most = min(2 * min(off, default=0) + SLACK, FAR * log.size)
+    likely = []
+    for start, rows in zip(of_batch, off, strict=True):
+        if rows <= most or (start.plan.uses_batch and start.agrees(None, log.intervals())):
+            likely.append(start)
+    return likely
 
 
 def _known(starts: Sequence[Start], log: Log) -> list[Fit]:
@@ -154,16 +192,18 @@ def _proven(starts: Iterable[Start], solve: Callable[[Start], Iterable[Ruled]]) 
     for start in starts:
         for fit in start.fits(solve(start)):
             one = fit.candidate
-            if not fit.mismatched and start.log.evidence(one.plan).suffices(one.constants):
+            if not fit.mismatched and start.log.evidence(one.plan, fit.reading).suffices(one.constants):
                 yield fit
 
 
 def _off_the_lines(values: Sequence[Vector], log: Log) -> list[float]:
-    """For each of these, how many rows are not on the line of their batch; a few odd rows do not move a line through medians."""
+    """For each of these, how many rows are not on the line of their batch; a few odd rows do not move a line through medians.
+
+    The slope is that of the rows that are far from the middle, which rounding turns least.
+    """
     if not values:
         return []
-    allowed = log.tolerance.of(log.logged)
-    rows = log.table.select("batch", y=pl.Series(log.logged), count=pl.Series(log.counts), allowed=allowed)
+    rows = log.table.select("batch", y=pl.Series(log.logged), count=pl.Series(log.counts), allowed=log.allowed)
     starts = np.repeat(np.arange(len(values)), len(rows))
     each = pl.concat([rows] * len(values)).with_columns(x=pl.Series(np.concatenate(values)), start=starts)
 
@@ -171,9 +211,10 @@ def _off_the_lines(values: Sequence[Vector], log: Log) -> list[float]:
         return value - value.median().over("start", "batch")
 
     x, y = away(pl.col("x")), away(pl.col("y"))
-    slope = pl.when(x.abs() > ROUNDING).then(y / x).median().over("start", "batch").fill_null(0.0)
+    far = x.abs() >= pl.max_horizontal(x.abs().median().over("start", "batch"), ROUNDING)
+    slope = pl.when(far).then(y / x).median().over("start", "batch").fill_null(0.0)
     rest = each.fill_nan(None).with_columns(rest=pl.col("y") - slope * pl.col("x"))
-    is_wrong = away(pl.col("rest")).abs().fill_null(np.inf) > pl.col("allowed")
+    is_wrong = away(pl.col("rest")).abs().fill_null(np.inf) > 2 * pl.col("allowed")
     counted = pl.when(is_wrong & pl.col("y").is_finite()).then("count")
     sums = rest.with_columns(off=counted).group_by("start", maintain_order=True).agg(pl.sum("off"))
     return sums["off"].to_list()
@@ -213,46 +254,3 @@ def _noisy_fit(tried: Sequence[Candidate], log: Log) -> list[Fit]:
         if noisy is not None:
             return [Judged.of(one, log.whole).fit._replace(noisy=noisy)]
     return []
-
-
-def _readings_of_rewards(narrow: Narrow) -> list[Tolerance]:
-    """The tolerance of float32 if rewards were rounded to it or to decimals, after advantages were computed from them."""
-    columns = [narrow.table[f"reward.{at}"].to_numpy() for at in range(len(narrow.reward_names))]
-    rewards = np.concatenate(columns)
-    rewards = rewards[np.isfinite(rewards)]
-    fine = rewards[np.round(rewards, EXACT) != rewards]
-    return [Tolerance()] if len(fine) and Tolerance.of_type(fine) == Tolerance() else []
-
-
-def _rounded_readings(logged: Vector) -> list[Tolerance]:
-    """Tolerances for loggers that round or write 16 bits, if the values show it.
-
-    Numbers with one decimal or few bits may be exact, and so may twentieths, which have two decimals.
-    """
-    values = np.unique(np.abs(logged[np.isfinite(logged) & (logged != 0)]))
-    if not len(values):
-        return []
-    tolerances, is_full = [], len(values) >= VALUES
-    single = values.astype(np.float32)
-    stored = single if np.array_equal(single, values) else values  # a rounded number in the type of the file
-
-    def has(decimals: int) -> bool:
-        return bool((np.round(values, decimals).astype(stored.dtype) == stored).all())
-
-    decimals = next(filter(has, range(DECIMALS[-1] + 1)), 0)
-    twenty_times = values * 20
-    twentieths = np.mean(np.abs(twenty_times - np.round(twenty_times)) < FLOAT32_ERROR)
-    if decimals in DECIMALS and (decimals > DECIMALS[0] or (is_full and twentieths < TWENTIETHS)):
-        half, error = 0.5 * 10.0**-decimals, 3e-7 if stored is single else 1e-9
-        tolerances.append(Tolerance(half + error, 0.0))
-    mantissas, _ = np.frexp(values)
-
-    def longer(bits: int) -> Mask:
-        """The values that need more bits: half of all rounded values need the last one."""
-        return np.asarray(mantissas * 2.0**bits % 1 != 0)
-
-    def are_used(bits: int) -> bool:
-        return bool(longer(bits - 1).any() and longer(bits - 2).mean() > LAST_BITS)
-
-    sizes = [size for size in MANTISSAS if is_full and not longer(size).any() and are_used(size)]
-    return [*tolerances, *(Tolerance(1e-7, 1e-6, size) for size in sizes)]

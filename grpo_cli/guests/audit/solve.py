@@ -308,7 +308,7 @@ def with_known_constants(start: Start, log: Intervals | None = None) -> Iterator
 
 def with_solved_constants(start: Start) -> Iterator[Ruled]:
     """A start with a factor or an epsilon that all rows share, which has few digits for such narrow intervals."""
-    logged, coarse = start.log.logged, start.log.tolerance.is_coarse
+    logged, coarse = start.log.logged, start.log.is_coarse
     log, large = start.log.intervals(solved=True), np.abs(logged) > LARGE
     sign = -1.0 if np.nansum(start.values * logged) < 0 else 1.0
     log = log if sign > 0 else Intervals(-log.high, -log.low)
@@ -360,7 +360,7 @@ def clipped(start: Start) -> Iterator[Ruled]:
     It is a clip only if the formula goes beyond both bounds, and matches several distinct values between them.
     """
     logged, log = start.log.logged, start.log.intervals()
-    allowed = start.log.tolerance.of(logged)
+    allowed = start.log.allowed
     finite = logged[np.isfinite(logged)]
     ends = finite.min(initial=0.0), finite.max(initial=0.0)
     low, high = (float(f"{end:.6g}") for end in ends)
@@ -392,7 +392,7 @@ def of_groups(start: Start) -> Iterator[Ruled]:
     """
     plan, log = start.plan, start.log
     has_more = plan.post or plan.shape or plan.uses_batch or plan.weight.by != "none" or plan.divisor.level != "none"
-    if start.plain is None or "group" not in start.levels or has_more or log.tolerance.is_coarse:
+    if start.plain is None or "group" not in start.levels or has_more or log.is_coarse:
         return
     factors = _factors(start.values, log)
     if factors is None:
@@ -433,7 +433,7 @@ def _factors(values: Vector, log: Log) -> Vector | None:
     with np.errstate(invalid="ignore", divide="ignore"):
         factors = along / squares
     weighed = np.where(values == 0, 0.0, factors[codes] * values)
-    explains = (np.abs(weighed - logged) <= log.tolerance.of(logged)).all()
+    explains = (np.abs(weighed - logged) <= log.allowed[known]).all()
     return factors if explains and not (factors <= 0).any() else None
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.presets import presets
-from grpo_cli.guests.audit.facts import Audited, Claim, Differences
+from grpo_cli.guests.audit.facts import Audited, Claim, Differences, Match
 from grpo_cli.render import plan_text
 from grpo_cli.render.text import Sheet, clean, count, exact, file_list, listing, number
 from grpo_cli.values.key_text import cut
@@ -38,6 +38,7 @@ def render(facts: Audited, console: Console) -> None:
     sheet.row(LABELS.get(verdict, "no match"), verdict_lines)
     if says_formula:
         sheet.row(formula, plan_text.decided(match.plan, match.without_effect))
+        sheet.row("computed by", _computed_by(match) if fits else [])
     if facts.ties and verdict != "nothing" and facts.headline is None:
         names = _tied(facts, len(facts.ties) if fits else TIES)
         sheet.row("also fits", [f"{names}: these rows cannot tell them apart", *_told_apart(facts)])
@@ -116,7 +117,7 @@ def _verdict(facts: Audited) -> str:
     wrong = _wrong(match, facts.rows)
     match match.verdict:
         case "match":
-            return f"matches {name}: max abs difference {number(match.max_difference, digits=1)} over {rows}"
+            return f"matches {name}{_as_logged(match)}: max abs difference {number(match.max_difference, digits=1)} over {rows}"
         case "noise":
             return f"matches {name} as float32 computes it; {wrong} differ from the exact formula"
         case "few":
@@ -139,9 +140,21 @@ def _constants(facts: Audited) -> str:
     return constants if divisor.of == "reward" else f"{constants}, std of {divisor.of}"
 
 
+def _computed_by(match: Match) -> list[str]:
+    """The options of `compute`, unless the first line says all of them: a preset, or a method without any."""
+    named = [*(f"--preset {name}" for name in match.preset_names), f"--method {match.plain_method}"]
+    times = "" if match.factor == 1 else f"{number(match.factor)} x "
+    return [] if match.flags in named and not times else [f"{times}{match.flags}"]
+
+
+def _as_logged(one: Differences) -> str:
+    """To how many decimals or bits rounded values match."""
+    return "" if one.read_as in {"float32", "float64"} else f" to {one.read_as}, as logged"
+
+
 def _claim(claim: Claim, rows: int) -> list[str]:
     if not claim.mismatched_rows:
-        return ["every row matches the claim"]
+        return [f"every row matches the claim{_as_logged(claim)}"]
     furthest = number(claim.max_difference)
     lines = [f"{_wrong(claim, rows)} differ from what the claim computes, by up to {furthest}"]
     for field, values in claim.differs.items():

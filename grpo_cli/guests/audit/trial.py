@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -18,82 +17,16 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import advantages
 from grpo_cli.guests.audit.candidates import Candidate
 from grpo_cli.guests.audit.formulas import Formulas
+from grpo_cli.guests.audit.readings import SAMPLE, Reading
 from grpo_cli.read.narrow import Narrow
 
-SAMPLE = 4_096  # rows that formulas are solved on: all, or those of some groups
-FLOAT32_ERROR = 2e-5  # error of float32 arithmetic, relative to max(1, |A|)
-FLOAT64_ERROR = 1e-6  # of float64 arithmetic, on rewards that may have been rounded to float32
-DIGITS = 12  # numbers of float64 arithmetic have more; a logger that prints float32 writes fewer
-# Error of a formula with a solved constant, relative to the largest |A|: in float64 and float32.
-EXACT = (1e-9, 1e-6)
-COARSE = 1e-3  # a larger tolerance leaves too few digits to solve a constant
-Precision = Literal["float64", "float32", "float16", "bfloat16", "decimals"]
-MANTISSAS: Final[Mapping[int, Precision]] = {8: "bfloat16", 11: "float16"}  # bits of the mantissa
 TIED = 3.0  # formulas are tied if their errors differ by at most this factor
 ROUNDING = 1e-12  # a smaller error, or number, is rounding
 LARGE = 1e-3  # smaller advantages depend too little on a constant
+BETTER = 0.5  # a coarser reading has to reduce the rows that differ to this share
 FAR = 0.5  # a formula is not near if a larger share of the rows differs
 SPARE_EQUATIONS = 3  # a match needs this many more equations than solved constants
 FEW_GROUPS = 3  # a match needs more groups than these
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """How a log was rounded: how far two equal advantages may differ, an absolute part, and a part relative to max(1, |A|)."""
-
-    absolute: float = 0.0  # the part that is the same for every value
-    relative: float = FLOAT32_ERROR  # the part that is multiplied by max(1, |A|), or by |A| if there are bits
-    bits: int = 0  # of the mantissa, if it was rounded to so many: relative to |A|, and half of the last one is allowed
-
-    @classmethod
-    def of_type(cls, logged: Vector) -> Tolerance:
-        """The error of the arithmetic that made these values: float32, unless most of them show all digits of float64; 0 shows nothing."""
-        shows = np.isfinite(logged) & (logged != 0)
-        values = logged[shows][:SAMPLE]
-        short = np.array([float(f"{value:.{DIGITS}g}") for value in values.tolist()])
-        has_all = (values != short) & (values != values.astype(np.float32))
-        is_float64 = len(values) and has_all.mean() > FAR
-        return cls(relative=FLOAT64_ERROR) if is_float64 else cls()
-
-    def of(self, logged: Vector) -> Vector:
-        """The tolerance of each row."""
-        least = 0.0 if self.bits else 1.0
-        allowed = self.absolute + self.relative * np.maximum(least, np.abs(logged))
-        if not self.bits:
-            return allowed
-        _, exponents = np.frexp(logged)
-        return np.asarray(allowed + np.ldexp(0.5, exponents - self.bits))
-
-    @property
-    def is_coarse(self) -> bool:
-        """Whether values are so rounded that an epsilon could be solved from nearly any numbers."""
-        return self.absolute > COARSE or self.bits > 0
-
-    @property
-    def largest(self) -> float:
-        """The larger part, as one number."""
-        return max(self.absolute, self.relative, 2.0**-self.bits if self.bits else 0.0)
-
-    @property
-    def words(self) -> Precision:
-        """How exactly values are read, in words."""
-        if self.bits:
-            return MANTISSAS[self.bits]
-        if self.absolute:
-            return "decimals"
-        return "float32" if self.relative >= FLOAT32_ERROR else "float64"
-
-    def of_formula(self, logged: Vector, *, solved: bool) -> Tolerance:
-        """The same; if a constant was solved from unrounded values, only the error of their type.
-
-        A solved constant fits nearly any values approximately.
-        """
-        if not solved or self.absolute or self.bits:  # rounded values
-            return self
-        finite = logged[np.isfinite(logged)]
-        is_float32 = bool((finite.astype(np.float32).astype(np.float64) == finite).all())
-        largest = float(np.abs(finite).max(initial=0.0))
-        return Tolerance(EXACT[is_float32] * largest, 0.0)
 
 
 class Fit(NamedTuple):
@@ -103,6 +36,8 @@ class Fit(NamedTuple):
     mismatched: int  # rows that differ
     typical: float  # root mean square error of the other rows
     rows: int  # of the log, whether they differ or not
+    reading: Reading = Reading()  # the finest under which it holds
+    off_zero: int = 0  # rows that differ and whose logged value is not 0
     noisy: Mask | None = None  # groups whose float32 noise, spread by whitening, explains all differences
 
     @property
@@ -119,15 +54,22 @@ class Fit(NamedTuple):
     def rank(self) -> tuple[int, int, float]:
         """Fewer unexplained rows first, then the smaller error.
 
-        Among formulas that miss most rows, those without solved constants come first.
+        Among formulas that miss most rows, those without solved constants come first, and a row that is 0 in both is not near: every
+        formula gives 0 somewhere.
         """
-        solved = self.candidate.constants if self.unexplained > FAR * self.rows else 0
-        return solved, self.unexplained, self.typical
+        if self.unexplained > FAR * self.rows:
+            return self.candidate.constants, self.rows + self.off_zero, self.typical
+        return 0, self.unexplained, self.typical
 
     def is_tied_with(self, best: Fit) -> bool:
-        """Whether the rows cannot distinguish it from the best; formulas that are far off are never tied."""
-        near = best.mismatched <= FAR * best.rows
-        return near and self.mismatched == best.mismatched and self.typical <= TIED * best.typical + ROUNDING
+        """Whether the rows cannot distinguish it from the best; formulas that are far off are never tied.
+
+        What lies within half a step of rounded values is as likely as any other formula that does.
+        """
+        if self.mismatched != best.mismatched or best.mismatched > FAR * best.rows:
+            return False
+        is_rounded = self.reading.is_rounded or best.reading.is_rounded
+        return is_rounded or self.typical <= TIED * best.typical + ROUNDING
 
 
 class Evidence(NamedTuple):
@@ -156,7 +98,7 @@ class Log:
     formulas: Formulas  # the rows, and a cache of what plans compute for them
     logged: Vector  # the advantage of each row that the file has
     counts: Vector  # how many rows of the file each row stands for
-    tolerance: Tolerance = Tolerance()  # how exactly the logged values are read
+    readings: tuple[Reading, ...] = (Reading(),)  # how exactly the logged values may be read, the finest first
     part_of: Log | None = None  # the log of all rows, if these are the rows of some groups; else None
     shows_all: bool = True  # whether every other group has the same rewards and logged values as one of these
 
@@ -189,7 +131,7 @@ class Log:
         whole = cls(Formulas(table, keeps=False), logged, np.ones(len(logged)))
         formulas = Formulas(narrow.at(rows).table, whole.formulas, rows)
         shows_all = stride == 1 and "rollout" not in table.columns
-        return cls(formulas, logged[rows], counts[codes[rows]], whole.tolerance, whole, shows_all)
+        return cls(formulas, logged[rows], counts[codes[rows]], whole.readings, whole, shows_all)
 
     @property
     def table(self) -> pl.DataFrame:
@@ -206,7 +148,7 @@ class Log:
         """The share of the rows that differs at least from every formula that gives the rows of a group two values."""
         order = np.lexsort((self.logged, self.codes))
         logged, codes = self.logged[order], self.codes[order]
-        allowed = self.tolerance.of(logged)
+        allowed = self.allowed[order]
         is_same_group = codes[1:] == codes[:-1]
         rises = is_same_group & (np.diff(logged) > allowed[1:] + allowed[:-1])
         size = codes.max(initial=0) + 1
@@ -233,9 +175,19 @@ class Log:
         """How many rows they stand for."""
         return int(self.counts.sum())
 
-    def reading(self, tolerance: Tolerance) -> Log:
-        """The same with the values read as this tolerance says."""
-        return replace(self, tolerance=tolerance, part_of=self.part_of and self.part_of.reading(tolerance))
+    def read_as(self, *readings: Reading) -> Log:
+        """The same with the values read in one of these ways, the finest first."""
+        return replace(self, readings=readings, part_of=self.part_of and self.part_of.read_as(*readings))
+
+    @cached_property
+    def allowed(self) -> Vector:
+        """How far a formula may be from each value under the coarsest reading."""
+        return np.asarray(np.max([one.of(self.logged) for one in self.readings], axis=0))
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether values may be so rounded that they tell half as much."""
+        return any(one.is_coarse for one in self.readings)
 
     def settles(self, plan: Plan) -> bool:
         """Whether these rows show all that the whole log shows of a plan."""
@@ -244,9 +196,11 @@ class Log:
 
     def intervals(self, *, solved: bool = False) -> Intervals:
         """What the logged values stand for; `solved`: read as exactly as a solved constant needs."""
-        return Intervals.of(self.logged, self.tolerance.of_formula(self.logged, solved=solved))
+        if solved and not self.readings[-1].is_rounded:
+            return Intervals.of(self.logged, self.readings[0].of_formula(self.logged, solved=True).of(self.logged))
+        return Intervals.of(self.logged, self.allowed)
 
-    def evidence(self, plan: Plan) -> Evidence:
+    def evidence(self, plan: Plan, reading: Reading | None = None) -> Evidence:
         """Count the distinct (rewards of the group, reward of the row), with the batch if the plan needs it.
 
         A zero in a group of equal rewards does not count: nearly every formula gives it.
@@ -266,7 +220,8 @@ class Log:
         telling = rows.filter(pl.col("logged").is_finite() & is_telling)
         equations = telling.select("rewards", "row", "batch").n_unique()
         groups = telling.unique("group")["count"].sum()
-        return Evidence(equations, int(groups), self.tolerance.is_coarse)
+        is_coarse = self.is_coarse if reading is None else reading.is_coarse
+        return Evidence(equations, int(groups), is_coarse)
 
 
 @dataclass(frozen=True)
@@ -290,9 +245,27 @@ class Judged:
         return cls.of(candidate, log.whole) if rows.part_of is not None and judged.wrong.any() else judged
 
     @cached_property
-    def tolerance(self) -> Tolerance:
-        """How far the values may differ."""
-        return self.log.tolerance.of_formula(self.log.logged, solved=self.candidate.solved)
+    def reading(self) -> Reading:
+        """The finest reading under which it holds; if it holds under none, one that leaves far fewer rows than the finer ones."""
+        finest, *coarser = self.log.readings
+        best = finest.of_formula(self.log.logged, solved=self.candidate.solved)
+        missed = self._missed(best)
+        for one in coarser:
+            left = self._missed(one) if missed else 0
+            if left < BETTER * missed:
+                best, missed = one, left
+        return best
+
+    def _missed(self, reading: Reading) -> int:
+        return int(self.log.counts[~self._equal(reading)].sum())
+
+    def _equal(self, reading: Reading) -> Mask:
+        return equal(self.computed, self.log.logged, reading.of(self.log.logged))
+
+    @cached_property
+    def allowed(self) -> Vector:
+        """How far each value may be."""
+        return self.reading.of(self.log.logged)
 
     @cached_property
     def error(self) -> Vector:
@@ -302,7 +275,7 @@ class Judged:
     @cached_property
     def wrong(self) -> Mask:
         """Which rows differ."""
-        return ~equal(self.computed, self.log.logged, self.tolerance.of(self.log.logged))
+        return ~self._equal(self.reading)
 
     @property
     def fit(self) -> Fit:
@@ -314,7 +287,8 @@ class Judged:
             counted &= ~self.wrong
         counts, squares = counts[counted], error[counted] ** 2
         typical = float(np.sqrt(np.average(squares, weights=counts))) if counts.any() else math.inf
-        return Fit(self.candidate, mismatched, typical, size)
+        off_zero = int(self.log.counts[self.wrong & (self.log.logged != 0)].sum())
+        return Fit(self.candidate, mismatched, typical, size, self.reading, off_zero)
 
 
 def equal(values: Vector, logged: Vector, allowed: Vector) -> Mask:
@@ -344,9 +318,8 @@ class Intervals(NamedTuple):
     high: Vector  # the highest number that each row allows
 
     @classmethod
-    def of(cls, logged: Vector, tolerance: Tolerance) -> Intervals:
-        """What the logged values stand for."""
-        allowed = tolerance.of(logged)
+    def of(cls, logged: Vector, allowed: Vector) -> Intervals:
+        """What the logged values stand for, if each may be so far away."""
         return cls(logged - allowed, logged + allowed)
 
     def divisors(self, undivided: Vector) -> Intervals:
