@@ -100,7 +100,7 @@ class Lists(InRecords):
                 column = records[field.name]
                 self._refuse_otherlengths(source, field.name, lengths(column), sizes, column)
                 columns.append(_spread(field.name, column, sizes))
-            elif field.kind == "key" and (self.keys_too or "[]" in field.name or field.name in self.keys):
+            elif field.kind == "key" and (self.keys_too or field.name in self.keys):
                 columns.append(self._keys(source, field.name, records[field.name], sizes))
             else:
                 columns.append(records[field.name][record_of].alias(field.name))

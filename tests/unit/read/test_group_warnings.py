@@ -177,6 +177,11 @@ def test_three_judges_a_rollout_are_no_draws_and_hide_none() -> None:
     assert said.startswith("3 group keys come back in separate blocks of 12 rows")
 
 
+def test_judges_that_score_several_rows_in_a_row_are_no_votes_on_one_rollout() -> None:
+    (said,) = warnings_of(OF_FRAGMENTS, {"judge": "xxxyyyzzz" * 12})
+    assert said.startswith("6 group keys come back in separate blocks of 3 rows")
+
+
 def test_a_training_step_named_rollout_id_does_not_hide_draws() -> None:
     """In some dumps `rollout_id` is the step: it is in several groups, which the id of a rollout is not."""
     (said,) = warnings_of("aaaabbbbcccc" * 3, {"rollout_id": [*[0] * 12, *[1] * 12, *[2] * 12]})

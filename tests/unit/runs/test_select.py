@@ -135,6 +135,13 @@ def test_the_best_and_the_worst_are_the_ends_of_the_sorted_rewards(groups: list[
     assert chosen(groups, most, "worst") == [sorted(rewards)[:most] for rewards in groups]
 
 
+def test_of_splits_that_differ_by_rounding_the_first_is_taken() -> None:
+    """0 0 .2 1 1 and its mirror image 0 0 .8 1 1 have one variance, and sums that differ in the last bit."""
+    rewards = np.array([0.0, 0.0, 0.2, 0.3, 0.7, 0.8, 1.0, 1.0])
+    mask = pick_rows(np.zeros(8, np.int64), rewards, 5, "spread", 0)
+    assert np.flatnonzero(mask).tolist() == [0, 1, 2, 6, 7]
+
+
 @given(groups=REWARDS, most=st.integers(1, 5))
 def test_spread_keeps_the_rows_with_the_largest_variance(groups: list[list[float]], most: int) -> None:
     for rewards, kept in zip(groups, chosen(groups, most, "spread"), strict=True):

@@ -208,6 +208,26 @@ def test_one_group_of_40_that_varies_has_an_interval_at_its_own_size_and_no_lowe
     assert 0.7 < most[8].low <= most[16].low
 
 
+def test_the_interval_at_a_larger_size_is_no_wider_than_the_groups_leave_it() -> None:
+    """400 groups of 4 at a solve rate of 0.3: with 8 rows 94 % have a gradient, two standard errors are 2.4 points."""
+    groups = "0 0 0 0, " * 96 + "0 0 0 1, " * 165 + "0 0 1 1, " * 106 + "0 1 1 1, " * 30 + "1 1 1 1, " * 3
+    at: Any = sizes_of(groups)
+    assert at[8].alive == pytest.approx(1 - 0.3**8 - 0.7**8, abs=0.01)
+    assert 0.05 < at[8].high - at[8].low < 0.09
+
+
+def test_a_rollout_of_several_rows_counts_once_in_the_effective_rows() -> None:
+    turns = pl.DataFrame({
+        "prompt_id": ["a"] * 8,
+        "trajectory_id": [1, 1, 1, 1, 2, 3, 3, 4],
+        "reward": [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0],
+    })  # fmt: skip
+    once = turns.unique("trajectory_id", maintain_order=True).drop("trajectory_id")
+    found = grpo_cli.inspect(turns, method="dr-grpo", rollout="trajectory_id", rollout_reward="last")
+    assert found.facts["effective_rows"] == grpo_cli.inspect(once, method="dr-grpo").facts["effective_rows"]
+    assert found.facts["effective_rows"] == pytest.approx((0.75 + 3 * 0.25) ** 2 / (0.75**2 + 3 * 0.25**2))
+
+
 def test_effective_rows_are_those_of_kish() -> None:
     assert effective_rows(pl.Series([1.0, -2.0, 3.0, 0.0])) == pytest.approx((1 + 2 + 3) ** 2 / (1 + 4 + 9))
     assert effective_rows(pl.Series([0.0, 0.0])) == 0.0

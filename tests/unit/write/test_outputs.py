@@ -16,6 +16,7 @@ import pytest
 from grpo_cli.errors import DataError, GateError, InputChanged, UnknownName, UsageError
 from grpo_cli.files import atomic
 from grpo_cli.write import write_outputs
+from grpo_cli.write.outputs import Output
 from grpo_cli.write.verify import verify
 from tests.support.command import adv, files
 from tests.support.jobs import compute, look, rows_of, write
@@ -499,3 +500,18 @@ def test_a_misspelt_quantity_of_a_formula_is_named_before_an_output_that_exists(
     assert done.status == 2
     assert done.err == "error: no quantity named 'meann'; did you mean 'mean'?\n"
     assert Path("out.jsonl").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("output", "cure"),
+    [
+        (Output(), "when that is put right, add --force to write all of them again"),
+        (Output(force=True), "when that is put right, run the same command again"),
+        (Output(replace=True), "when that is put right, run the same command again"),
+        (Output(in_place=True), "when that is put right, add --replace to write all of them again"),
+        (Output(in_place=True, force=True), "when that is put right, add --replace to write all of them again"),
+        (Output(in_place=True, replace=True), "when that is put right, run the same command again"),
+    ],
+)
+def test_the_command_that_finishes_a_run_replaces_what_is_there_by_now(output: Output, cure: str) -> None:
+    assert DataError("", write_outputs.finishing(output)).hint == cure

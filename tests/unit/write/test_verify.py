@@ -125,6 +125,19 @@ def test_a_name_that_only_late_lines_of_the_input_have_is_not_new() -> None:
     assert verify(Path("out.jsonl"), source).added == ("advantage",)
 
 
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_a_replaced_first_column_is_verified_like_any_other(suffix: str) -> None:
+    rows = [{"advantage": 7.5, "prompt_id": "a", "reward": reward} for reward in (0.0, 1.0)]
+    source = write(f"first.{suffix}", rows)
+    compute(source, output=f"out.{suffix}", replace=True)
+    assert verify(Path(f"out.{suffix}"), source, ["advantage"]).added == ("advantage",)
+    text = Path(f"out.{suffix}").read_text()
+    assert text.splitlines()[1][-5:-4] == "a"
+    Path(f"out.{suffix}").write_text(text[:-6] + "b" + text[-5:])
+    with pytest.raises(DataError, match="prompt_id differs"):
+        verify(Path(f"out.{suffix}"), source, ["advantage"])
+
+
 def test_a_directory_is_no_output() -> None:
     with pytest.raises(DataError, match="is a directory; name a file in it"):
         verify(Path(), Path("rewards.jsonl"))
