@@ -13,8 +13,10 @@ from grpo_cli.choosing.groups import Choice, choose_groups
 from grpo_cli.choosing.rows import rows_picked
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Index
+from grpo_cli.read.group_keys import encode
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.stats import facts
+from grpo_cli.stats.against import prompt_columns
 from grpo_cli.stats.inspection import Inspection, learned_from
 
 VERSION: Final = 1
@@ -47,6 +49,8 @@ class Selected:
     kept_rollouts: int  # distinct rollouts of the kept rows; the same as `kept_rows` if no column has rollout ids
     groups: int  # of the input, before anything was chosen
     kept_groups: int  # with at least one kept row
+    # of the kept groups; groups whose keys differ only in the step or the file are of one prompt. The output has `kept_rows` rows of them
+    kept_prompts: int
     group_key: Sequence[str]  # the columns of the group key; empty if groups are blocks of rows alone
     reward_columns: Sequence[str]  # the columns whose weighted sum is the reward
     map: Mapping[str, facts.Number]  # what each text counts as (--map); null: a missing reward; empty without --map
@@ -135,6 +139,7 @@ def _summary(
         kept_rollouts=kept_rollouts,
         groups=len(inspection.groups),
         kept_groups=kept.groups,
+        kept_prompts=_prompts(narrow, rows),
         **facts.read_as(narrow),
         zero_variance_share=facts.zero_variance_share(inspection.groups),
         kept_zero_variance_share=kept_share,
@@ -144,6 +149,13 @@ def _summary(
         outputs=(),
         seconds=0.0,
     )
+
+
+def _prompts(narrow: Narrow, rows: pl.Series) -> int:
+    """The number of different prompts in these rows; of blocks that no key names, each is one."""
+    kept = narrow.table["group"].filter(rows).unique()
+    columns = [narrow.key[name] for name in prompt_columns(narrow) if name in narrow.key.columns]
+    return encode([column.gather(kept) for column in columns]).size if columns and len(kept) else len(kept)
 
 
 def _size(inspection: Inspection, rows: Mask) -> Beside:

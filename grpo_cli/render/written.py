@@ -55,7 +55,10 @@ def _selected(facts: Selected, width: int) -> Sections:
     yield "groups", [_kept(facts.kept_groups, facts.groups), clean(f"by {facts.key_note}")]
     if facts.rollouts != facts.rows:
         yield "rollouts", [_kept(facts.kept_rollouts, facts.rollouts)]
-    rows = [_kept(facts.kept_rows, facts.rows)]
+    rows = [
+        _kept(facts.kept_rows, facts.rows),
+        f"{count(facts.kept_rows, 'row')} of {count(facts.kept_prompts, 'prompt')}",
+    ]
     for marked, kind in ((facts.kept_masked, "masked"), (facts.kept_left_out, "left out")):
         if marked:
             rows.append(f"{marked:,} {kind} among them")

@@ -276,6 +276,27 @@ def test_chosen_rows_go_to_stdout_and_the_summary_to_stderr() -> None:
     done = adv("select rewards.jsonl -w 'std > 0' -o -")
     assert len(done.rows) == 36
     assert "7 of 10 kept (70%)" in done.err
+    assert "36 rows of 7 prompts" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("-g prompt_id,step -w 'size > 0'", "12 rows of 2 prompts"),  # drawn in two steps each
+        ("-g prompt_id,step -w 'step == 0'", "6 rows of 2 prompts"),
+        ("-g prompt_id,step -w 'step == 0' --per-group 1", "2 rows of 2 prompts"),
+        ("-g step,prompt_id -w 'size > 0' --limit 1", "3 rows of 1 prompt"),
+        ("--group-size 3 -w 'size > 0'", "12 rows of 4 prompts"),  # blocks that no key names
+    ],
+)
+def test_the_summary_of_select_says_how_many_rows_of_how_many_prompts(words: str, said: str) -> None:
+    rows = [{"prompt_id": p, "step": step, "reward": at} for step in range(2) for p in "ab" for at in range(3)]
+    Path("many.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = adv(f"select many.jsonl {words} -o out.jsonl")
+    assert said in done.out
+    assert json.loads(adv(f"select many.jsonl {words} -o out.jsonl --force --json").out)["kept_prompts"] == int(
+        said.split()[3]
+    )
 
 
 def test_a_choice_is_shown_as_json_and_to_a_file() -> None:
