@@ -117,26 +117,10 @@ def _merged(given: Given, config: Given, file: str, takes: Mapping[str, Option])
 
     A preset, method or formula that is given replaces those of the file.
     """
-    # One plan on all rows is another result.
-    if {*BY_VALUE} & {*config} and "plan_by" not in takes and "scale" in takes:
-        wrong = f"{file} has a plan for each value of a column, and this command computes one plan on all rows"
-        raise UsageError(
-            wrong,
-            ["use another config file", Way("--no-config", why=", and --rows for the rows of one value", lead="add")],
-        )
-    config = _for_command(config, given, takes)
-    is_same_method = "method" in config and given.method == config.method
-    replaces = (_FORMULA - {"param"}) & {*given}
-    if replaces and not (is_same_method and "preset" not in given):
-        config = config.without(_FORMULA)
-    elif is_same_method:
-        config.pop("preset", None)
+    _refuse_plans_by_value(config, file, takes)
+    config = _without_replaced_formula(_for_command(config, given, takes), given)
     plans = config.plans or {}
-    for value, own in plans.items():
-        for name, option in product(given, own):
-            if name == option or {name, option} <= FORMULA - {"param"}:
-                wrong = f"{OPTIONS[name].flag} is given, and [plan.{value}] in {file} sets {option.replace('_', '-')}"
-                raise UsageError(wrong, ["leave one of them out", Way("--plan", fill=f"{value}:...", lead="give")])
+    _refuse_options_of_plans(given, plans, file)
     merged = Given({**config.without(given), **given, "config": file})
     # Flags come last: the last setting of a field counts.
     if "param" in config:
@@ -150,6 +134,37 @@ def _merged(given: Given, config: Given, file: str, takes: Mapping[str, Option])
         config["set"] = kept
     merged.of_file = {name: value for name, value in config.items() if name not in given or name in {"param", "set"}}
     return merged
+
+
+def _refuse_plans_by_value(config: Given, file: str, takes: Mapping[str, Option]) -> None:
+    """Refuse a file with a plan for each value where one plan is computed on all rows: that is another result."""
+    if {*BY_VALUE} & {*config} and "plan_by" not in takes and "scale" in takes:
+        wrong = f"{file} has a plan for each value of a column, and this command computes one plan on all rows"
+        raise UsageError(
+            wrong,
+            ["use another config file", Way("--no-config", why=", and --rows for the rows of one value", lead="add")],
+        )
+
+
+def _without_replaced_formula(config: Given, given: Given) -> Given:
+    """The options of a file without its preset, method and formula, if others are given.
+
+    A file's parameters of the same method stay.
+    """
+    is_same_method = "method" in config and given.method == config.method
+    replaces = (_FORMULA - {"param"}) & {*given}
+    if replaces and not (is_same_method and "preset" not in given):
+        return config.without(_FORMULA)
+    return config.without({"preset"}) if is_same_method else config
+
+
+def _refuse_options_of_plans(given: Given, plans: Mapping[str, Given], file: str) -> None:
+    """Refuse an option for all plans that the plan of a value in the file sets, too."""
+    for value, own in plans.items():
+        for name, option in product(given, own):
+            if name == option or {name, option} <= FORMULA - {"param"}:
+                wrong = f"{OPTIONS[name].flag} is given, and [plan.{value}] in {file} sets {option.replace('_', '-')}"
+                raise UsageError(wrong, ["leave one of them out", Way("--plan", fill=f"{value}:...", lead="give")])
 
 
 def _for_command(config: Given, given: Given, takes: Mapping[str, Option]) -> Given:
