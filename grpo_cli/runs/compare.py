@@ -117,14 +117,15 @@ def compared(job: Job, tables: Sequence[Table]) -> Comparison:
     for plan in plans.values():
         plan.refuse_distill("a comparison of one advantage a row")
     found = layout(tables, job.binding)
-    most = max(plans.values(), key=lambda plan: plan.uses_batch)
-    ways = {name: each.rollouts or "each" for name, each in job.plans.items()}
-    way = job.binding.rollouts
-    if way != "none":  # a plan that does not say it takes it from the file
-        way = max(ways.values(), key=lambda one: (one == "once", one != "each"))
-    narrow = read(found.under(roles=columns_of_roles(found, *plans.values()), rollouts=way), most)
+    one_with_batch = max(plans.values(), key=lambda plan: plan.uses_batch)
+    countings = {name: each.rollouts or "each" for name, each in job.plans.items()}
+    counting_of_file = job.binding.rollouts
+    if counting_of_file != "none":  # a plan that does not say how rollouts count takes it from the file
+        counting_of_file = max(countings.values(), key=lambda one: (one == "once", one != "each"))
+    roles = columns_of_roles(found, *plans.values())
+    narrow = read(found.under(roles=roles, rollouts=counting_of_file), one_with_batch)
     if "rollout" in narrow.request.roles:
-        plans = {name: counted(plan, ways[name]) for name, plan in plans.items()}
+        plans = {name: counted(plan, countings[name]) for name, plan in plans.items()}
     scored = {name: score(plan, narrow.table) for name, plan in plans.items()}
     for result in scored.values():
         refuse_unscorable(result.plan, result.frame[".scorable"], narrow)

@@ -168,18 +168,15 @@ def portions(
     """
     keys = _Keys(ends, groups)
     waiting = list[bytes]()  # the parts of that portion
+    rows = 0  # that wait
     before = 0  # lines that came before them
-    arrived = rows = 0  # lines; rows that wait
+    arrived = 0  # lines, those that wait among them
     for data in _whole_lines(source, max_line):
         starts = registry.lines().row_starts(data)
         if ends:
             cut = keys.add(InMemory.of(data, STDOUT, arrived), starts)
         else:
-            all_rows = rows + len(starts)
-            rows = all_rows % size if size else all_rows
-            cut = None
-            if rows != all_rows:
-                cut = starts[-rows] if rows else len(data)
+            cut, rows = _end_of_blocks(data, starts, rows, size)
         if cut is not None:
             yield InMemory.of(b"".join([*waiting, data[:cut]]), STDOUT, before)
             waiting = []
@@ -189,6 +186,15 @@ def portions(
     if any(waiting):
         keys.complete(len(keys.runs))
         yield InMemory.of(b"".join(waiting), STDOUT, before)
+
+
+def _end_of_blocks(data: bytes, starts: Ints, waiting: int, size: int | None) -> tuple[int | None, int]:
+    """Where the last block of so many rows ends in what has arrived, None if none does; and the rows that wait from then on."""
+    rows = waiting + len(starts)
+    left = rows % size if size else rows
+    if left == rows:
+        return None, rows
+    return (int(starts[-left]) if left else len(data)), left
 
 
 def _whole_lines(source: BinaryIO, max_line: int) -> Iterator[bytes]:
@@ -236,6 +242,19 @@ class _Keys:
         """Add what has arrived; return how many of its bytes belong to a portion that is now complete, None if none is."""
         if not len(starts):
             return None
+        known = len(self.runs)
+        for run in self._runs_of(arrived, starts):
+            if not self.runs or run[2:] != self.runs[-1][2:]:
+                self.runs.append(run)
+        # The portion ends where the key has changed last: the run from there on may go on in what arrives next.
+        for at in reversed(range(max(known, 1), len(self.runs))):
+            if self.runs[at].end != self.runs[at - 1].end:
+                self.complete(at)
+                return self.runs[0].start
+        return None
+
+    def _runs_of(self, arrived: InMemory, starts: Ints) -> Iterator[_Run]:
+        """The runs of rows with the same key in what has arrived."""
         names = dict.fromkeys((*self.ends, *self.groups))
         frame = registry.lines().scan(arrived, [Field(name, "key") for name in names]).frame
         changed = reduce(or_, (key.ne_missing(key.shift()) for key in frame))
@@ -243,18 +262,10 @@ class _Keys:
         texts = {key.name: canonical(key.gather(first)).fill_null("null").to_list() for key in frame}
         ends = _digests([texts[name] for name in self.ends], len(first))
         groups = _digests([texts[name] for name in self.groups], len(first))
-        known = len(self.runs)
         begins = starts[first]
         ends_of_lines = np.flatnonzero(np.frombuffer(arrived.data, np.uint8) == ord("\n"))
         lines = np.searchsorted(ends_of_lines, begins) + arrived.lines_before + 1
-        for run in map(_Run, begins.tolist(), lines.tolist(), ends, groups):
-            if not self.runs or run[2:] != self.runs[-1][2:]:
-                self.runs.append(run)
-        for at in reversed(range(max(known, 1), len(self.runs))):
-            if self.runs[at].end != self.runs[at - 1].end:
-                self.complete(at)
-                return self.runs[0].start
-        return None
+        return map(_Run, begins.tolist(), lines.tolist(), ends, groups)
 
     def complete(self, count: int) -> None:
         """These first runs are complete; a key that was complete before is an error."""
