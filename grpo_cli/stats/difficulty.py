@@ -163,14 +163,7 @@ def _between(rates: Vector, sizes: Index) -> Histogram:
     """
     kinds = pl.DataFrame({"rate": rates, "size": sizes}).group_by("rate", "size").len().sort("rate", "size")
     rate, size, times = (kinds[name].to_numpy() for name in ("rate", "size", "len"))
-    steps = np.zeros(len(kinds), np.int64)  # 0 if there are too many to matter
-    for n in np.unique(size).tolist():
-        of_size = size == n
-        for fine in range(n, n * FINER + 1, n):
-            in_steps = rate[of_size] * fine
-            if np.allclose(in_steps, np.round(in_steps), rtol=0, atol=1e-9 * fine):
-                steps[of_size] = fine
-                break
+    steps = _steps(rate, size)
     inside = (rate > 0) & (rate < 1)
     if 0 < steps.min() == steps.max() <= STEPS:
         places = np.round(rate * steps).astype(np.int64)[inside]
@@ -187,6 +180,19 @@ def _between(rates: Vector, sizes: Index) -> Histogram:
         shares = np.clip((edge - starts) / widths, 0.0, 1.0)
         below.append(float((times * shares).sum()))
     return BinCounts(edges, _whole(np.diff(below)).tolist())
+
+
+def _steps(rate: Vector, size: Index) -> Index:
+    """In how many equal steps the possible rates of a group of each size divide 0..1; 0 if there are too many to matter."""
+    steps = np.zeros(len(rate), np.int64)
+    for n in np.unique(size).tolist():
+        of_size = size == n
+        for fine in range(n, n * FINER + 1, n):
+            in_steps = rate[of_size] * fine
+            if np.allclose(in_steps, np.round(in_steps), rtol=0, atol=1e-9 * fine):
+                steps[of_size] = fine
+                break
+    return steps
 
 
 def _whole(counts: Vector) -> Index:
@@ -321,12 +327,13 @@ def other_sizes(ties: Ties) -> list[AtSize]:
         found: Found = "sample"
         seen = _seen(ties, size)
         if not (ties.n >= size).all():
-            found = "bound"
-            seen = Estimate(seen.mean, seen.low, None)
             if fitted is not None and size <= FARTHEST * usual:
                 found = "model"
                 seen = fitted.alive(size)
-            elif size > usual:
+            elif size <= usual:
+                found = "bound"
+                seen = Estimate(seen.mean, seen.low, None)
+            else:
                 break
         low, high = seen.low, seen.high
         if lines and low is not None and lines[-1].low is not None:

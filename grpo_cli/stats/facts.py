@@ -308,12 +308,9 @@ def even_bins(finite: Vector, most: int) -> tuple[Callable[[Vector], Index], Vec
         values = pl.concat(distinct).unique().sort().to_numpy()
         step = np.diff(values).min()
         steps = (values - low) / step
-        on_grid = np.allclose(steps, np.round(steps), rtol=0, atol=1e-3)
-        if steps[-1] < STEPPED * len(values) and on_grid:
+        if _on_grid(steps):
             count = round(steps[-1]) + 1
-            least = -(-count // most)
-            # The width that leaves the last bin the least empty.
-            width = min(range(least, 2 * least), key=lambda width: (-count % width, width))
+            width = _steps_of_a_bin(count, most)
             first_steps = np.arange((count - 1) // width + 2) * width
             edges = low + step * (first_steps - 0.5)
             return lambda numbers: np.round((numbers - low) / step).astype(np.int64) // width, edges
@@ -323,6 +320,18 @@ def even_bins(finite: Vector, most: int) -> tuple[Callable[[Vector], Index], Vec
         return np.minimum(places.astype(np.int64), most - 1)
 
     return scaled, np.linspace(low, high, most + 1)  # faster than the search of np.histogram
+
+
+def _on_grid(steps: Vector) -> bool:
+    """Whether these ascending distances from the smallest number are whole steps, many of which have a number."""
+    are_whole = np.allclose(steps, np.round(steps), rtol=0, atol=1e-3)
+    return are_whole and bool(steps[-1] < STEPPED * len(steps))
+
+
+def _steps_of_a_bin(count: int, most: int) -> int:
+    """How many of so many steps a bin covers: the number that leaves the last of at most `most` bins the least empty."""
+    least = -(-count // most)
+    return min(range(least, 2 * least), key=lambda width: (-count % width, width))
 
 
 class Change(

@@ -1,4 +1,4 @@
-"""Means over prompts with 95 % intervals, and p values of a change.
+"""Means over prompts with 95 % intervals, p values of a change, and the sentence that says whether it is clear.
 
 The interval is Student's, after imagined prompts are added: two that are never and two that are always solved for a rate, one
 that changed by +1 and one by -1 for a change. Without them a run that solves none of 5 prompts would be known to solve 0.

@@ -113,15 +113,7 @@ class Counted(NamedTuple):
         if "token_entropy" in columns:
             each["entropy"] = part.values[columns["token_entropy"]]
         sums = {name: part.sums(values) for name, values in each.items()}
-        bits = log_ratio.astype(np.float32).view(np.int32)
-        own = (bits >> _SHIFT) + _BINS // 2
-        bins = Bins()
-        for name, coded in codes.items():
-            here, inside = np.unique(coded.gather(part.rows), return_inverse=True)
-            keys = own if len(here) < 2 else own + np.repeat(inside * _BINS, part.sizes)  # noqa: PLR2004
-            counted = np.bincount(keys, minlength=len(here) * _BINS).reshape(-1, _BINS)
-            for code, counts in zip(here.tolist(), counted, strict=True):
-                bins[name, code] = counts
+        bins = _in_bins(log_ratio, part, codes)
         return cls(pl.DataFrame({"row": part.rows, "tokens": part.sizes, **sums}), bins)
 
     @classmethod
@@ -134,6 +126,20 @@ class Counted(NamedTuple):
             for key, counts in counted.items():
                 bins[key] = bins[key] + counts if key in bins else counts
         return cls(pl.concat(tables), bins)
+
+
+def _in_bins(log_ratio: np.ndarray, part: TokenPart, codes: Mapping[str, pl.Series]) -> Bins:
+    """How many tokens of the part have a log-ratio in each bin, for each column and code of their row."""
+    bits = log_ratio.astype(np.float32).view(np.int32)
+    own = (bits >> _SHIFT) + _BINS // 2
+    bins = Bins()
+    for name, coded in codes.items():
+        here, inside = np.unique(coded.gather(part.rows), return_inverse=True)
+        keys = own if len(here) < 2 else own + np.repeat(inside * _BINS, part.sizes)  # noqa: PLR2004
+        counted = np.bincount(keys, minlength=len(here) * _BINS).reshape(-1, _BINS)
+        for code, counts in zip(here.tolist(), counted, strict=True):
+            bins[name, code] = counts
+    return bins
 
 
 def off_policy(
@@ -165,14 +171,19 @@ def off_policy(
             counts = np.stack([bins[name, code] for code in found["code"]])
             found = _with_quantiles(found, counts)
         values = columns_by[name].gather(known.first).gather(found["code"])
-        lines = only_finite(found.drop("code")).to_dicts()
-        drifts = []
-        for at in in_order(values):
-            value = {"value": values[at]} if name else {}
-            drifts.append(Drift(**lines[at], **value))
-        trends.append(DriftTrend(name, drifts))
+        trends.append(DriftTrend(name, _lines(found, values, named=name != "")))
     every, *trends = trends
     return OffPolicy(columns, asked - len(sums), every.lines[0], trends)
+
+
+def _lines(found: pl.DataFrame, values: pl.Series, *, named: bool) -> list[Drift]:
+    """The facts for each value, in the order of the values; with its value if it is `named`."""
+    lines = only_finite(found.drop("code")).to_dicts()
+    drifts = []
+    for at in in_order(values):
+        value = {"value": values[at]} if named else {}
+        drifts.append(Drift(**lines[at], **value))
+    return drifts
 
 
 def _drifts(table: pl.DataFrame) -> pl.DataFrame:
