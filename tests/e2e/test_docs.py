@@ -139,7 +139,7 @@ def test_the_configuration_of_the_documentation_is_read() -> None:
 
 def test_both_installing_commands_are_in_the_readme_as_agreed() -> None:
     install = "python3 -m venv .venv && .venv/bin/pip install"
-    main = ". && .venv/bin/grpo-adv compute sample_data/rewards.jsonl --method rloo --scale batch"
+    main = "'.[browse,report]' &&\n  .venv/bin/grpo-adv compute sample_data/rewards.jsonl --method rloo --scale batch"
     assert f"```sh\n{install} {main} --force\n```" in README  # it runs a second time, too
     assert f"```sh\n{install} -e '.[test]' && .venv/bin/pytest\n```" in README
 
@@ -180,13 +180,24 @@ def test_the_readme_is_short_and_shows_what_it_does_in_25_lines() -> None:
     lines = README.splitlines()
     assert len(lines) <= 200
     top = "\n".join(lines[:25])
-    assert top.count("```sh") == 2
+    assert top.count("```sh") == 1
     assert "](docs/browse.svg)" in top
+    assert "For people who" in top
+    shown = re.search(r"```text\n(no gradient.+?)\n```", top, re.DOTALL)
+    assert shown
+    assert README.count(shown[1]) == 2, "the result at the top is that of the whole output below"
+    commands = [line for body in re.findall(r"```sh\n(.+?)```", README, re.DOTALL) for line in body.splitlines()]
+    assert max(map(len, commands)) <= 92, "wider lines get a scrollbar"
 
 
 def test_the_chart_of_speed_is_that_of_what_was_measured() -> None:
     measured = json.loads(chart.MEASURED.read_text(encoding="utf-8"))
     assert chart.PICTURE.read_text(encoding="utf-8") == chart.drawn(measured["seconds"])
+    ratios = sorted(file["tool"] / file["polars"] for file in measured["seconds"].values())
+    faster, slower = ([ratio for ratio in ratios if (ratio < 1) is side] for side in (True, False))
+    said = " ".join(README.split())
+    assert f"take {faster[0]:.2f} to {faster[-1]:.2f} of the time of the polars script" in said
+    assert f"{slower[0]:.1f} to {slower[-1]:.1f} times as long" in said
 
 
 def test_the_numbers_of_methods_presets_and_layouts_are_right() -> None:
