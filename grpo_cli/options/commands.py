@@ -82,9 +82,8 @@ class Command:
     more: str = ""
     job: str = ""  # MODULE:CLASS, made of options by `CLASS.of`; the module's `run` performs it
     shown_by: str = ""  # MODULE:FUNCTION, prints what was found on a console
-    body: str = (
-        ""  # MODULE:FUNCTION of a command that does more than run a job and show what it found; it gets the options
-    )
+    # MODULE:FUNCTION of a command that does more than run a job and show what it found; it gets the options
+    body: str = ""
 
     @property
     def takes(self) -> dict[str, Option]:

@@ -379,8 +379,21 @@ def _counts_masked(asked: Asked) -> bool:
     return says or "masked_rows" in asked.given
 
 
+def _of_claim(option: str, met: Callable[[Asked], bool]) -> Row:
+    """A rule of rewards in an audit, which tries formulas with the usual ones."""
+    cures = ["name the formula that is claimed with --preset or --method", LEAVE_OUT]
+    return Row(option, on=Need(met, "has no effect on the formulas that are tried"), cures=cures, of=("audit",))
+
+
 # --- the table ----------------------------------------------------------------------------------------------
 
+_FIELDS_ARE_READ = Need(lambda asked: not _unread_field(asked), _of_unread_field)
+_SKIPS_NARROW = Need(
+    lambda asked: asked.reads("groups.std_threshold"), "says which groups --zero-variance drop or null skips"
+)
+_SUBTRACTS_KL = Need(lambda asked: "kl" in asked.plan.needs, "has no effect without --kl-coef")
+_IS_DRAWN = Need(_draws, "has no effect here")
+_NEEDS_SIZES = Need(lambda asked: asked.shows != LINES, "has no effect on the table of --by: it depends on signs alone")
 _SEVERAL = Need(
     lambda asked: len(asked.given.reward) != 1 or bool(asked.plan.rewards.weights), "has no effect with a single reward"
 )
@@ -398,7 +411,7 @@ NEEDS: Final = (
         cures=Way("--preset", fill="NAME", lead="add"),
         of=("compute", "inspect", "report", "export", "compare"),
     ),
-    Row("set", on=Need(lambda asked: not _unread_field(asked), _of_unread_field), cures=LEAVE_OUT),
+    Row("set", on=_FIELDS_ARE_READ, cures=LEAVE_OUT),
     *(_of_column(role) for role in ROLES if role != "rollout"),
     # The plan.
     *map(_of_divisor, ("epsilon", "ddof", "std_of")),
@@ -407,13 +420,7 @@ NEEDS: Final = (
         on=Need(_whitens, "has no effect without whitening"),
         cures=Way("--whiten", "sample", lead="add"),
     ),
-    Row(
-        "std_threshold",
-        on=Need(
-            lambda asked: asked.reads("groups.std_threshold"), "says which groups --zero-variance drop or null skips"
-        ),
-        cures="add one of them",
-    ),
+    Row("std_threshold", on=_SKIPS_NARROW, cures="add one of them"),
     Row(
         "batch_by",
         on=Need(_uses_batch, "has no effect: no number depends on the batch"),
@@ -421,11 +428,7 @@ NEEDS: Final = (
     ),
     Row("kl_estimator", on=given("kl_from"), cures=_KL),
     Row("kl_reduce", on=given("kl_from"), cures=_KL),
-    Row(
-        "kl_from",
-        on=Need(lambda asked: "kl" in asked.plan.needs, "has no effect without --kl-coef"),
-        cures=Way("--kl-coef", fill="X", lead="add"),
-    ),
+    Row("kl_from", on=_SUBTRACTS_KL, cures=Way("--kl-coef", fill="X", lead="add")),
     Row(
         "mask",
         on=given("kl_from", "per_token", "token_logprobs", "to", missing="has no effect alone"),
@@ -434,43 +437,18 @@ NEEDS: Final = (
     Row("component_missing", on=_SEVERAL, cures=[Way("--reward", lead="name several with"), LEAVE_OUT]),
     Row("combine", on=_SEVERAL, cures=[Way("--reward", lead="name several with"), LEAVE_OUT]),
     Row("combine", on=Need(_counts_constant, _not_for), cures=LEAVE_OUT),
-    *(
-        Row(
-            name,
-            on=Need(
-                _is_claim if name != "missing" else _stops_or_is_claim, "has no effect on the formulas that are tried"
-            ),
-            cures=["name the formula that is claimed with --preset or --method", LEAVE_OUT],
-            of=("audit",),
-        )
-        for name in ("missing", "component_missing", "combine")
-    ),
+    _of_claim("missing", _stops_or_is_claim),
+    _of_claim("component_missing", _is_claim),
+    _of_claim("combine", _is_claim),
     Row("partial", on=given("group_size"), cures=Way("--group-size", fill="N", lead="add")),
     # Choices.
     Row("seed", on=given("duplicate"), cures=Way("--duplicate", lead="add"), of=("compute",)),
-    Row(
-        "seed",
-        on=Need(_draws, "has no effect here"),
-        cures="it draws for --limit, --control and --pick random",
-        of=("select",),
-    ),
-    Row(
-        "seed",
-        on=Need(_draws, "has no effect here"),
-        cures="it draws for --limit, --control and --max-pairs, --copies",
-        of=("export",),
-    ),
+    Row("seed", on=_IS_DRAWN, cures="it draws for --limit, --control and --pick random", of=("select",)),
+    Row("seed", on=_IS_DRAWN, cures="it draws for --limit, --control and --max-pairs, --copies", of=("export",)),
     Row("solved_from", on=Need(_counts_solved, "has no effect here"), cures=_OF_CHOICE, of=("select",)),
     # What inspect shows.
     *(
-        Row(
-            row.name,
-            on=Need(
-                lambda asked: asked.shows != LINES, "has no effect on the table of --by: it depends on signs alone"
-            ),
-            cures=Way("--format", lead="leave out"),
-            of=("inspect",),
-        )
+        Row(row.name, on=_NEEDS_SIZES, cures=_WITHOUT_FORMAT, of=("inspect",))
         for row in OPTIONS.values()
         if row.panel == DIVISOR or row.name == "whiten_epsilon"
     ),
