@@ -43,7 +43,8 @@ class Line(NamedTuple):
             self._name_file(given)
         for row in self.command.takes.values():
             if row.required and row.name not in given:
-                raise UsageError(f"{row.flag} is missing", "see --help")
+                cures = [f"give {row.flag} {row.takes}"] if row.takes else []
+                raise UsageError(f"{row.flag} is missing", [*cures, "see --help"])
         quiet = bool(given.quiet)
         typed = "-" in given.inputs and sys.stdin is not None and sys.stdin.isatty()
         if typed and not quiet:
@@ -118,6 +119,8 @@ def read(words: Sequence[str]) -> Line | int:
         text = error.format_message().rstrip(".")
         if hasattr(error, "possibilities"):
             raise _unknown_option(error) from None
+        if text.lower().startswith("got unexpected extra argument"):
+            raise _too_many(error, words) from None
         raise UsageError(f"{text[0].lower()}{text[1:]} (see --help)") from None
     if isinstance(answer, Line):
         return answer
@@ -134,6 +137,20 @@ def _as_meant(words: Sequence[str]) -> list[str]:
         case ["version" | "-V", *_]:
             return ["--version"]
     return [*words]
+
+
+def _too_many(error: Any, words: Sequence[str]) -> UsageError:
+    """The error for more words than a command takes; where an option takes the other file, that is what was meant."""
+    row = error.ctx.command.row
+    argument = row.argument
+    what = f"one {argument.flag}" if argument is not None else "no argument"
+    other = next(
+        (each for each in row.takes.values() if each.required and not each.is_argument and not each.choices), None
+    )
+    cure = "see --help"
+    if other is not None and other.flag not in {word.partition("=")[0] for word in words}:
+        cure = f"{other.flag} takes the other file: {other.flag} {other.metavar}"
+    return UsageError(f"{row.name} takes {what}, and there are more", cure)
 
 
 def _unknown_option(error: Any) -> UnknownName:

@@ -145,12 +145,14 @@ inspect a --output x    | no option named '--output'; see --help-all
 compute a --all         | no option named '--all'; see --help-all
 compute                 | INPUT is missing; see --help
 verify                  | OUT is missing; see --help
-verify a                | --against is missing; see --help
+verify a                | --against is missing; give --against IN; see --help
+export a                | --to is missing; give --to sft|pairs|labels|groups|weights|prompts|tokens; see --help
 compute a --epsilon     | option '--epsilon' requires an argument (see --help)
 compute a --force=yes   | option '--force' does not take a value (see --help)
-methods a b             | got unexpected extra argument(s) (b) (see --help)
-add a b --from c        | got unexpected extra argument(s) (b) (see --help)
-verify a b c            | got unexpected extra argument(s) (b c) (see --help)
+methods a b             | methods takes one NAME, and there are more; see --help
+add a b --from c        | add takes one FILE, and there are more; see --help
+add a b                 | add takes one FILE, and there are more; --from takes the other file: --from COLUMNS
+verify a b              | verify takes one OUT, and there are more; --against takes the other file: --against IN
 compute a --epsilon nan | --epsilon cannot be 'nan'; it takes a finite number
 """
 
