@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Literal, SupportsIndex, get_type_hints
 import numpy as np
 
 from grpo_cli.engine.coerce import typed
+from grpo_cli.engine.extra_columns import MOST_LOGPROB
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Codes
 from grpo_cli.engine.plan import Plan
@@ -264,7 +265,16 @@ def _one_per_row(given: object, name: str, rows: int) -> Floats:
     values, _ = _as_float64(given, name)
     if values.shape != (rows,):
         raise UsageError(f"{name} have shape {values.shape} for {rows} rewards", "pass one number for every row")
+    if name == "logprobs":
+        if (values > MOST_LOGPROB).any():
+            raise UsageError(f"{name} have {values.max():g}", "a log-prob is 0 or less")
+        if any(isinstance(value, bool) for value in given) if isinstance(given, (list, tuple)) else _is_boolean(given):
+            raise UsageError(f"{name} are booleans", "pass the mean log-prob of every row")
     return values
+
+
+def _is_boolean(array: object) -> bool:
+    return str(getattr(array, "dtype", "")) in {"bool", "torch.bool"}
 
 
 def _score(settings: Mapping[str, Any], columns: Mapping[str, Floats], codes: Codes) -> tuple[Floats, Mask]:

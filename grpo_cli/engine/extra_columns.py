@@ -44,6 +44,8 @@ _ROWS = (
     Role("turns", "number of turns", "--turns-column", default=1.0),
 )
 
+# Log-probs up to here are rounding: the number after 1 in bfloat16 is 1 + 2^-7, and its logarithm is 0.0078.
+MOST_LOGPROB: Final = 0.01
 # Rows that leave their group, and rows that count in it and are not trained on: columns of a table that has such rows.
 LEFT_OUT: Final = "left_out"
 MASKED: Final = "masked"

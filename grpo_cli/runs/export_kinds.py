@@ -27,7 +27,7 @@ from grpo_cli.read.known_names import TOOLS
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable, column_names
 from grpo_cli.read.texts import TextColumns, refuse_same_column, text_columns
-from grpo_cli.read.token_numbers import TokenPart, reduced
+from grpo_cli.read.token_numbers import Lists, TokenPart, reduced
 from grpo_cli.runs.asked import made
 from grpo_cli.runs.export_targets import reads_of
 from grpo_cli.runs.export_texts import (
@@ -214,7 +214,7 @@ def _times_ratio(records: Records, narrow: Narrow, wanted: Wanted, cap: float) -
         none = pl.DataFrame(schema={"row": pl.Int64, "ratio": pl.Float64})
         return pl.concat([none, *parts])
 
-    found = reduced(means, joined, narrow, rows, [new, old], wanted.mask or "")
+    found = reduced(means, joined, narrow, rows, Lists([new, old], mask=wanted.mask or ""))
     of_rows = np.full(len(narrow.table), np.nan)
     of_rows[found["row"]] = found["ratio"]
     ratios = of_rows[rows]

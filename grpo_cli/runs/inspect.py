@@ -18,7 +18,7 @@ from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.build_table import read
 from grpo_cli.read.layout import layout
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
-from grpo_cli.read.token_numbers import reduced
+from grpo_cli.read.token_numbers import Lists, reduced
 from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made
 from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.stats.inspection import Inspection, View, score_groups, what_is_read, with_facts
@@ -192,12 +192,13 @@ def _drift(inspection: Inspection, columns: Mapping[str, str], over: OverTables)
     """How far apart the log-probs in these columns are, over the file, by the column of --by and by version."""
     narrow = inspection.narrow
     known = inspection.columns
-    names = [name for option, name in columns.items() if option != "mask"]
+    logprobs = [columns["token_logprobs"], columns["old_token_logprobs"]]
+    lists = Lists(logprobs, columns.get("token_entropy", ""), columns.get("mask", ""))
     rows = np.flatnonzero(~narrow.left_out.to_numpy())
     by = {} if inspection.by is None else {known["by"]: inspection.by}
     if "version" in known:
         by[known["version"]] = narrow.carried[known["version"]]
-    counted = partial(reduced, narrow=narrow, rows=rows, columns=names, mask=columns.get("mask", ""), over=over)
+    counted = partial(reduced, narrow=narrow, rows=rows, lists=lists, over=over)
     return off_policy(counted, columns, len(rows), inspection.scored.rows[".advantage"], by)
 
 

@@ -21,7 +21,7 @@ from grpo_cli.read.known_names import LIKELY_TOKENS
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Table, column_names
 from grpo_cli.read.texts import of_texts, refuse_same_column
-from grpo_cli.read.token_numbers import IGNORED, token_numbers
+from grpo_cli.read.token_numbers import IGNORED, Lists, token_numbers
 from grpo_cli.values import token_lists
 from grpo_cli.values.cells import Place, where
 from grpo_cli.values.paths import is_there
@@ -135,7 +135,7 @@ def _own_numbers(
     A row whose advantage is null is masked: its tokens get 0.
     """
     done = 0
-    for part in token_numbers(narrow, rows, columns.logprobs, columns.mask):
+    for part in token_numbers(narrow, rows, Lists(columns.logprobs, mask=columns.mask)):
         of_part = slice(done, done + len(part.rows) + part.missing)
         done = of_part.stop
         if part.missing:

@@ -316,6 +316,15 @@ def test_the_batch_std_beside_a_rank_penalty_is_that_of_the_unpenalised_rewards(
     assert advantages == _close("-0.8227241 0.9093267 -0.8227241 0.9093267")
 
 
+def test_logprobs_are_no_probabilities_and_no_booleans() -> None:
+    with pytest.raises(UsageError, match=r"logprobs have 0.5; a log-prob is 0 or less"):
+        grpo([0.0, 1.0], 2, rank_penalty=0.1, logprobs=[-1.0, 0.5])
+    for booleans in ([False, False], np.zeros(2, bool)):
+        with pytest.raises(UsageError, match="logprobs are booleans"):
+            grpo([0.0, 1.0], 2, rank_penalty=0.1, logprobs=booleans)
+    assert grpo([0.0, 1.0], 2, rank_penalty=0.1, logprobs=[0.005, -1.0])
+
+
 @pytest.mark.parametrize("logprobs", [[-1.0], [[-1.0, -2.0]]])
 def test_logprobs_are_one_number_for_every_row(logprobs: Any) -> None:
     with pytest.raises(UsageError, match=r"logprobs have shape \(1,.* for 2 rewards"):

@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.extra_columns import ROLES
+from grpo_cli.engine.extra_columns import MOST_LOGPROB, ROLES
 from grpo_cli.engine.group_stats import group_means
 from grpo_cli.engine.moments import Vector
-from grpo_cli.errors import Cures, DataError, Way
+from grpo_cli.errors import DataError
 from grpo_cli.read.checks.check import Check
+from grpo_cli.read.columns import Columns
 from grpo_cli.read.group_keys import repeats
 from grpo_cli.read.groups import Groups
+from grpo_cli.read.tables import KlField
+from grpo_cli.read.token_numbers import of_kl, token_numbers
 
 _LARGEST = 1e100  # reward: up to here sums of squares and cubes stay finite, even after weights and shaping
 _FOLLOWED = 4096  # groups that are looked at, at most: whether their logged advantages follow the rewards
@@ -41,7 +44,7 @@ def unusable_values(groups: Groups) -> None:
     """Refuse an extra column of the plan that has no usable value in some row that counts."""
     columns = groups.columns
     left_out = columns.left_out
-    from_lists = [field.name for field in columns.request.binding.made]
+    made = {field.name: field for field in columns.request.binding.made}
     for role, name in columns.request.roles.items():
         own = role == "rollout" and name in columns.request.layout.rollouts  # a row without an id is a rollout
         if own or (role == "length" and name == "equal"):
@@ -50,14 +53,44 @@ def unusable_values(groups: Groups) -> None:
             counted = wrong if left_out is None else wrong & ~left_out
             if counted.any():
                 row = counted.arg_max() or 0
-                cures: Cures = f"it is read as {ROLES[role].meaning}"
-                if what == "null" and name in from_lists:
-                    why = "a list of log-probs or a number in it is missing, or no token counts"
-                    cures = [
-                        Way("--mask", why="names a list of the tokens that count", lead=f"{why}:", fill="COL"),
-                        "--rows leaves such rows out",
-                    ]
-                raise DataError(f"{columns.place(row)}: {name} is {what}", cures)
+                if name in made:
+                    _refuse_lists(columns, made[name], row)
+                raise DataError(f"{columns.place(row)}: {name} is {what}", f"it is read as {ROLES[role].meaning}")
+        if role == "logprob":
+            _refuse_booleans(columns, name)
+
+
+def _refuse_booleans(columns: Columns, name: str) -> None:
+    """Refuse a column of log-probs that has booleans: false is read as 0, and true, which is 1, has been refused as too large."""
+    rows = (columns.values[name] == 0).arg_true().to_numpy()
+    done = 0
+    for frame in columns.texts_at(rows, [name], as_json=False):
+        for at, value in enumerate(frame[name].to_list()):
+            if value is False or (isinstance(value, str) and value.strip().lower() == "false"):
+                what = f"{name} is false"
+                raise DataError(what, f"it is read as {ROLES['logprob'].meaning}", place=columns.place(rows[done + at]))
+        done += len(frame)
+
+
+def _refuse_lists(columns: Columns, field: KlField, row: int) -> None:
+    """Say which list of a row, or which number in it, gives no KL; nothing if the KL of usable numbers is infinite."""
+    leaves_out = "--rows leaves such rows out"
+    lists = of_kl(field)
+    try:
+        part = next(token_numbers(columns, np.array([row]), lists))
+    except DataError as error:
+        error.cures.append(leaves_out)
+        raise
+    place = columns.place(row)
+    if part.missing:
+        raise DataError(f"without a list in {' or '.join(lists.names)}", leaves_out, place=place)
+    if part.sizes[0]:
+        return
+    if part.lengths[0]:
+        what = f"{field.mask} counts none of the {part.lengths[0]:,} tokens, so they have no mean"
+    else:
+        what = f"{' and '.join(lists.logprobs)} are empty, so they have no mean"
+    raise DataError(what, leaves_out, place=place)
 
 
 def _unusable(column: pl.Series, role: str) -> Iterator[tuple[str, pl.Series]]:
@@ -66,6 +99,8 @@ def _unusable(column: pl.Series, role: str) -> Iterator[tuple[str, pl.Series]]:
         yield "not finite", ~column.is_finite()
         if role in {"length", "input_length", "turns"}:
             yield "negative", column < 0
+        if role == "logprob":
+            yield "above 0", column > MOST_LOGPROB
     if column.dtype == pl.List(pl.Float64):
         finite = pl.element().is_finite().fill_null(value=False)
         yield "a list with null or NaN in it", column.list.eval(~finite).list.any()

@@ -21,7 +21,7 @@ from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding
-from grpo_cli.read.token_numbers import TokenPart, token_numbers
+from grpo_cli.read.token_numbers import Lists, TokenPart, token_numbers
 from tests.support.jobs import write
 
 S = [[-0.5, -1.25, -2.0], [-3.0], [], [-0.75, -0.125]]
@@ -57,7 +57,7 @@ def opened(*paths: Path | str) -> Narrow:
 
 def parts_of(name: str, *columns: str, mask: str = "") -> list[TokenPart]:
     narrow = opened(name)
-    return list(token_numbers(narrow, np.arange(len(narrow.table)), columns, mask))
+    return list(token_numbers(narrow, np.arange(len(narrow.table)), Lists(columns, mask=mask)))
 
 
 def listed(parts: list[TokenPart], column: str) -> dict[int, list[float]]:
@@ -158,7 +158,7 @@ def test_rows_keep_their_numbers_over_files_and_without_some() -> None:
     write("a.jsonl", ROWS)
     write("b.parquet", ROWS)
     narrow = opened("a.jsonl", "b.parquet").at(np.array([0, 3, 4, 5]))
-    parts = list(token_numbers(narrow, np.array([1, 2, 3]), ["s"]))
+    parts = list(token_numbers(narrow, np.array([1, 2, 3]), Lists(["s"])))
     assert listed(parts, "s") == {1: S[3], 2: S[0], 3: S[1]}
 
 

@@ -137,20 +137,37 @@ def test_what_is_not_said_is_asked_for(case: str) -> None:
     assert said in done.err
 
 
+def test_a_log_prob_that_rounding_left_above_0_counts_as_given() -> None:
+    Path("a.jsonl").write_text(
+        '{"prompt_id": 0, "reward": 1, "s": [0.0078125], "r": [0]}\n{"prompt_id": 0, "reward": 0, "s": [0], "r": [0]}\n'
+    )
+    assert advantages(f"{FROM} {SUM}") == [0.99609375, -0.99609375]
+
+
+def test_tokens_that_do_not_count_may_be_anything() -> None:
+    Path("a.jsonl").write_text(LINES.replace(", -0.25]", ", true]", 1).replace("-0.5, -0.5]", "-0.5, 1.0]", 1))
+    assert advantages(f"{FROM} {SUM} --mask mask")[:2] == [-1.375, 1.375]
+
+
 def test_a_row_that_is_left_out_needs_no_kl() -> None:
     Path("a.jsonl").write_text(
         LINES.replace("}", ', "failed": null}')
-        + '{"prompt_id": 0, "reward": 0.0, "s": [NaN, -1.0, -1.0], "r": [-0.75, -0.5, -0.25], "failed": "oom"}\n'
+        + '{"prompt_id": 0, "reward": 0.0, "s": [NaN, -1.0, 2.0], "r": [-0.75, false, -0.25], "failed": "oom"}\n'
         + '{"prompt_id": 0, "reward": 0.0, "s": null, "r": [-0.75, -0.5, -0.25], "failed": "oom"}\n'
     )
     assert advantages(f"{FROM} {SUM} --rows 'failed is null'") == [*K1, None, None]
 
 
 LACKING = """\
-"s": null, "r": [0, 0] | --kl-reduce sum | a.jsonl:5: sum of k1(s, r) is null; a list of log-probs or a number in it is missing
-"s": [null, 0], "r": [0, 0] | --kl-reduce sum | or no token counts: --mask COL names a list of the tokens that count; --rows leaves such rows out
+"s": null, "r": [0, 0] | --kl-reduce sum | a.jsonl:5: without a list in s or r; --rows leaves such rows out
+"s": [null, 0], "r": [0, 0] | --kl-reduce sum | a.jsonl:5: s is null at token 1; if it is a token of the prompt, --mask COL names a list of the tokens that count; --rows leaves such rows out
 "s": [-1.0], "r": [0, 0] | --kl-reduce sum | a.jsonl:5: r has 2 numbers, s 1; the lists must be of the same tokens
-"s": [0], "r": [0], "mask": [0] | --kl-reduce mean --mask mask | is null; a list of log-probs or a number in it
+"s": [0], "r": [0], "mask": [0] | --kl-reduce mean --mask mask | a.jsonl:5: mask counts none of the 1 tokens, so they have no mean; --rows leaves such rows out
+"s": [], "r": [] | --kl-reduce mean | a.jsonl:5: s and r are empty, so they have no mean
+"s": [0, -Infinity], "r": [0, 0] | --kl-reduce sum | a.jsonl:5: s is -inf at token 2; if it is a token of the prompt
+"s": [0, 0], "r": [0, -Infinity], "mask": [1, 1] | --kl-reduce sum --mask mask | a.jsonl:5: r is -inf at token 2; mask says that this token counts
+"s": [0, true], "r": [0, 0] | --kl-reduce sum | a.jsonl:5: s is true at token 2
+"s": [0, 0.02], "r": [0, 0] | --kl-reduce sum | a.jsonl:5: s is 0.02 at token 2; a log-prob is 0 or less
 "s": [0], "r": [0], "mask": [null] | --kl-reduce sum --mask mask | mask is null at token 1; write 0 or 1
 """
 
