@@ -43,22 +43,27 @@ class _Names(ast.NodeTransformer):
     def taken_out(self, text: str) -> str:
         """The condition with words for the names in backticks, paths and names that are not ASCII; texts in quotes stay as they are."""
         draws = _DRAWS if self.has_draws else ""
-        return re.sub(f"{_QUOTED}{draws}{_PATH if self.has_paths else _BARE}", self._word, text)
+        paths = _PATH if self.has_paths else ""
+        return re.sub(f"{_TEXT}{paths}{_QUOTED}{draws}{_BARE}", self._word, text)
 
     def _word(self, found: re.Match[str]) -> str:
-        quoted, bare = found["quoted"], found["bare"]
+        quoted, bare, path = (found.groupdict().get(name) for name in ("quoted", "bare", "path"))
         if found[0] == "pass@":
             return "pass_at_"
-        if bare:
-            first, *more = re.split(r"(?:\[\])?\.", bare)
-            is_plain = not more and first.isascii() and not _STAND_IN.fullmatch(first)
-            if is_plain or not first.isidentifier():  # such as a number
+        if path:
+            if path[0].isdigit():  # a number
+                return path
+            name = path.replace("`", "")
+        elif bare:
+            is_plain = bare.isascii() and not _STAND_IN.fullmatch(bare)
+            if is_plain or not bare.isidentifier():
                 return bare
-        elif not quoted:
+            name = bare
+        elif quoted:
+            name = re.sub(r"^pass@(?=\d)", "pass_at_", quoted) if self.has_draws else quoted
+        else:
             return found[0]
-        elif self.has_draws:
-            quoted = re.sub(r"^pass@(?=\d)", "pass_at_", quoted)
-        self.names.append((quoted or bare, found[0]))
+        self.names.append((name, found[0]))
         return f"name_{len(self.names) - 1}_of_condition"
 
     def as_written(self, text: str) -> str:
@@ -69,7 +74,8 @@ class _Names(ast.NodeTransformer):
         """The name, put back into the tree; or the constant, if it is one of the words null, true and false without backticks."""
         found = _STAND_IN.fullmatch(node.id)
         if found:
-            node.id = self.names[int(found[1])][0]
+            node.id, written = self.names[int(found[1])]
+            setattr(node, _AS_WRITTEN, written)
         elif node.id in _WORDS:
             return ast.copy_location(ast.Constant(_WORDS[node.id], kind=NULL if node.id == NULL else None), node)
         return node
@@ -185,10 +191,13 @@ NULL = "null"
 _WORDS = {NULL: None, "true": True, "false": False}
 # A name is the name: Python would read one that is not ASCII in its compatibility form (NFKC). A combining mark is no \w.
 _LETTER = r"[\w\x80-\U0010ffff]"
-_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?P<quoted>[^`]+)`"""
+_TEXT = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_QUOTED = r"|`(?P<quoted>[^`]+)`"
 _BARE = rf"|(?P<bare>{_LETTER}+)"
-_PATH = rf"|(?P<bare>{_LETTER}+(?:(?:\[\])?\.{_LETTER}+)*)"
+_STEP = rf"(?:{_LETTER}+|`[^`]+`)"
+_PATH = rf"|(?P<path>{_STEP}(?:(?:\[\])?\.{_STEP})+)"  # nest.`a.b`
 _DRAWS = r"|\bpass@(?=\d)"
+_AS_WRITTEN = "as_written"  # a field of a name in the tree
 _STAND_IN = re.compile(r"name_(\d+)_of_condition")
 _INTEGERS = 1 << 127  # the first integer that polars' Int128 does not hold
 _ALLOWED = (
@@ -210,7 +219,7 @@ def _check(tree: ast.expr, text: str, example: str, as_written: Callable[[str], 
             shown = as_written(_text(node))
             cure = example
             if isinstance(node, ast.Attribute):
-                cure = f"a name like this stands in backticks: `{shown}`"
+                cure = f"a name like this stands in backticks: `{shown.replace('`', '')}`"
             raise UsageError(f"{text!r} has {shown!r}, which a condition cannot contain", cure)
     joined = [tree]
     for node in ast.walk(tree):
@@ -237,12 +246,12 @@ def _text(node: ast.AST) -> str:
 
 
 class _Written(ast.NodeTransformer):
-    """The names of a tree in backticks where they need them, and its constants as words."""
+    """The names of a tree as they were written, else in backticks where they need them, and its constants as words."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         needs = not node.id.isidentifier() or keyword.iskeyword(node.id) or node.id in _WORDS
         written = re.sub(r"^pass_at_(?=\d+$)", "pass@", node.id)
-        return ast.Name(f"`{written}`" if needs else written)
+        return ast.Name(getattr(node, _AS_WRITTEN, f"`{written}`" if needs else written))
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         if isinstance(node.value, bool) or _is_null(node):

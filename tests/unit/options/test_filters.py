@@ -116,6 +116,7 @@ a.\ufb01.x > 1.5 and a[].\u00b5 < 1e5 | a.\ufb01.x a[].\u00b5
 `\ufb01 x` == '\ufb01 \u00b5' | \ufb01_x
 `null` is null and `true` == true | null true
 name_0_of_condition > `and` | name_0_of_condition and
+nest.`a.b` > `x`.`y z`.w and 1.5 > 0 | nest.a.b x.y_z.w
 x == 'it\\'s a.b \u00b5' and \u00b5 > 1 | x \u00b5
 """
 
@@ -127,6 +128,15 @@ def test_a_name_is_read_as_it_is_written(line: str) -> None:
     assert condition.names == [name.replace("_x", " x") for name in names.split()]
     for part in condition.parts:  # which are written by us
         assert Filter.parse(part.text, "rows").names == part.names
+
+
+@pytest.mark.parametrize("name", ["nest.`a.b`", "nest.a", "`nest.a`", "`x`", "`x y`", "x[].y", "\u00b5"])
+def test_a_name_is_shown_as_it_is_written(name: str) -> None:
+    (part,) = Filter.parse(f"{name} > 1", "rows").parts
+    assert part.text == f"{name} > 1"
+    with pytest.raises(UsageError) as error:
+        Filter.parse(f"{name} == null", "rows")
+    assert f"'{name} == null' asks nothing" in str(error.value)
 
 
 def test_a_text_in_quotes_stays_as_it_is() -> None:
