@@ -137,7 +137,8 @@ def _chain(entries: Mapping[str, Any], name: str) -> list[str]:
     parent = name
     while parent:
         if parent not in entries:
-            raise UnknownName.among(f"preset that {child} inherits from", parent, entries)
+            kind = f"preset that {child} inherits from"
+            raise UnknownName.among(kind, parent, entries, lost="grpo-adv presets --all lists them")
         if parent in chain:
             raise UsageError(f"the preset {parent} inherits from itself", "break the cycle")
         if len(chain) > _MOST:

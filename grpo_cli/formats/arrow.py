@@ -60,7 +60,7 @@ class Arrow(Format):
         ways = steps(source, [field.name for field in fields], schema)
         with _opened(source, _positions(schema, ways)) as reader:
             table = reader.read_all()
-            frame = frame_of(table)
+            frame = frame_of(table, source)
             place = partial(place_of_row, source)
             columns = {field.name: cells.typed(field, reach(frame, ways[field.name]), place) for field in fields}
             return Scanned(pl.DataFrame(columns or None, height=table.num_rows))
@@ -68,7 +68,7 @@ class Arrow(Format):
     def parts(self, source: Input) -> Iterator[pl.DataFrame]:
         with _opened(source) as reader:
             refuse_doubled(reader.schema.names, reader.schema.names, source.name)
-            frame = frame_of(reader.read_all())
+            frame = frame_of(reader.read_all(), source)
         yield frame
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
@@ -94,7 +94,7 @@ class Arrow(Format):
             for batch, here in within(batches, wanted.numbers):
                 for low in range(0, len(here), _TEXTS):
                     some = runs_of(pa.Table.from_batches([batch]), here[low : low + _TEXTS])
-                    yield cells_of(frame_of(some), ways, source, as_json=wanted.as_json)
+                    yield cells_of(frame_of(some, source), ways, source, as_json=wanted.as_json)
 
     def cheap_rows(self, source: Input, index: Index, height: int) -> int:
         """All rows of a file; for an object, the first rows."""
@@ -128,7 +128,7 @@ def _all_columns(source: Input) -> pl.DataFrame:
     """The whole file, even if several columns have one name."""
     with _opened(source) as reader:
         table = reader.read_all()
-        return frame_of(table.rename_columns(once_each(table.schema.names)))
+        return frame_of(table.rename_columns(once_each(table.schema.names)), source)
 
 
 # --- the file and the stream form ----------------------------------------------------------------------------

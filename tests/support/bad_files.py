@@ -79,6 +79,11 @@ def parquet(content: pa.Table | None = None, **options: Any) -> bytes:
     return sink.getvalue()
 
 
+def views(*lists: Any, large: bool = False) -> pa.Array:
+    """Lists of numbers as list views."""
+    return pa.array(lists, (pa.large_list_view if large else pa.list_view)(pa.float64()))
+
+
 def arrow(content: pa.Table | None = None, *, stream: bool = False) -> bytes:
     content = table() if content is None else content
     sink = io.BytesIO()

@@ -91,7 +91,7 @@ def _top_columns(source: Input, handle: BinaryIO, names: list[str]) -> pl.DataFr
             return _lazy(source, names).collect()
     file = pq.ParquetFile(handle, pre_buffer=not source.is_local)  # those of an object are fetched at once
     # Without threads: after an error in one column they may still read others when the process ends, and crash it.
-    return frame_of(file.read(columns=names, use_threads=False))
+    return frame_of(file.read(columns=names, use_threads=False), source)
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Parquet(Format):
             if found is None:
                 # The buffer keeps pyarrow from reading a whole column chunk for its first pages.
                 file = pq.ParquetFile(handle, buffer_size=_BUFFER, pre_buffer=False)
-                found = map(frame_of, rewrite.taken(file, wanted.numbers, tops))
+                found = (frame_of(table, source) for table in rewrite.taken(file, wanted.numbers, tops))
             for frame in found:
                 yield cells_of(frame, ways, source, as_json=wanted.as_json)
 
