@@ -5,7 +5,8 @@ The columns of all parts are read together; from then on, each part is processed
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ import polars as pl
 
 from grpo_cli.engine.moments import Index, stable_order
 from grpo_cli.engine.plan import OTHERS, Plan
-from grpo_cli.errors import DataError, GrpoError
+from grpo_cli.errors import DataError, GrpoError, UsageError
 from grpo_cli.read.checks.check import Check, check
 from grpo_cli.read.checks.merges import one_part_each
 from grpo_cli.read.checks.registry import CHECKS, CHECKS_OF_ALL_PARTS, CHECKS_OF_INPUT, CHECKS_OF_PART
@@ -24,11 +25,12 @@ from grpo_cli.read.groups import Groups, Numbers, group, numbers, with_rollouts
 from grpo_cli.read.layout import Layout, layout, of_single_reward
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import Request, Rule, choose, united
-from grpo_cli.read.tables import Binding, OverTables, Table, column_names
+from grpo_cli.read.tables import FILE, Binding, KlField, OverTables, Table, column_names
 from grpo_cli.read.written import canonical_texts, number_of_cell, values_of
-from grpo_cli.values.cells import bare_texts, canonical
+from grpo_cli.schemas.sample import values_of as found_at
+from grpo_cli.values.cells import Field, bare_texts, canonical
 from grpo_cli.values.key_text import plain
-from grpo_cli.values.paths import absent, is_there
+from grpo_cli.values.paths import PARENT, Absent, absent, is_there
 
 NULL = "null"  # the name of the part without a value
 SHOWN = 3  # values in a message about their type
@@ -51,6 +53,73 @@ def read(
     columns = read_columns(choose(layout, plan, warn=warn), over)
     _, narrow = _grouped(columns, numbers(columns, columns.request.rule, known), checks)
     return narrow
+
+
+@contextmanager
+def columns_first(
+    tables: Sequence[Table], *reads: tuple[Plan, Binding] | PlanBy, names: Collection[str] = ()
+) -> Iterator[None]:
+    """Tell what is wrong with the columns that these read before a usage error about outputs, such as one that exists.
+
+    All rows are read only if no file begins with rows that have some column: it may be a typo, or come late. `names` are of further columns.
+    """
+    try:
+        yield
+    except UsageError:
+        for read_by in reads:
+            if not all(_is_seen(name, tables) for name in _names_read(_request(tables, read_by))):
+                _read_all(tables, read_by)
+        for name in names:
+            if not _is_seen(name, tables):
+                _refuse_unread(tables, name)
+        raise
+
+
+def _read_all(tables: Sequence[Table], read_by: tuple[Plan, Binding] | PlanBy) -> None:
+    if isinstance(read_by, PlanBy):
+        read_parts(tables, read_by, warn=False)
+    else:
+        plan, binding = read_by
+        read(layout(tables, binding), plan, warn=False)
+
+
+def _refuse_unread(tables: Sequence[Table], name: str) -> None:
+    """Refuse a column that no row of any table has."""
+    for table in tables:
+        try:
+            table.scan([Field(name, "key")])
+        except Absent as error:
+            lacking = error
+        else:
+            return
+    raise lacking
+
+
+def _request(tables: Sequence[Table], read_by: tuple[Plan, Binding] | PlanBy) -> Request:
+    """The columns that a plan reads, or those of --plan-by."""
+    if isinstance(read_by, PlanBy):
+        return united(_requests(tables, read_by, warn=False)[0], read_by.column)
+    plan, binding = read_by
+    return choose(layout(tables, binding), plan, warn=False)
+
+
+def _names_read(request: Request) -> Iterator[str]:
+    """The columns that some row must have."""
+    for wanted in request.fields:
+        if isinstance(wanted, KlField):
+            yield from wanted.columns
+        elif wanted.name not in request.optional - request.sought:
+            yield wanted.name
+
+
+def _is_seen(name: str, tables: Sequence[Table]) -> bool:
+    """Whether the first rows of each file have a column; its schema may compute it."""
+    for table in tables:
+        derived = {PARENT, FILE} if table.schema is None else {PARENT, FILE, *table.schema.derive}
+        records = table.sample().records
+        if name not in derived and not any(True for record in records for _ in found_at(record, name)):
+            return False
+    return True
 
 
 def _grouped(columns: Columns, numbered: Numbers, checks: Sequence[Check]) -> tuple[Groups, Narrow]:
@@ -121,15 +190,7 @@ def _columns_of_all(
 
     A plan that no row uses may need columns that the files lack.
     """
-    requests = {}
-    refused = {}
-    for name, (plan, binding) in parts.plans.items():
-        try:
-            requests[name] = choose(layout(tables, binding), plan, warn=warn)
-        except GrpoError as error:
-            refused[name] = error
-    if not requests:
-        raise next(iter(refused.values()))
+    requests, refused = _requests(tables, parts, warn=warn)
     whole = read_columns(united(requests, parts.column), over)
     of_values = _of_values(whole.values[parts.column], parts, typed=whole.typed)
     without = {part.value: len(part.rows) for part in of_values if part.plan not in parts.plans}
@@ -141,6 +202,20 @@ def _columns_of_all(
             raise refused[name]
         _refuse_absent(whole, whole.request.parts[name])
     return whole, of_values
+
+
+def _requests(tables: Sequence[Table], parts: PlanBy, *, warn: bool) -> tuple[dict[str, Request], dict[str, GrpoError]]:
+    """What each plan reads, and why some cannot: the files may lack what a plan needs that no row uses."""
+    requests = {}
+    refused = {}
+    for name, (plan, binding) in parts.plans.items():
+        try:
+            requests[name] = choose(layout(tables, binding), plan, warn=warn)
+        except GrpoError as error:
+            refused[name] = error
+    if not requests:
+        raise next(iter(refused.values()))
+    return requests, refused
 
 
 def _of_values(column: pl.Series, parts: PlanBy, *, typed: bool) -> list[_Part]:

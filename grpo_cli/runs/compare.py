@@ -14,7 +14,7 @@ from grpo_cli.errors import UsageError, Way, Written
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import counting, options_of_plan, own_options, plan_of, with_shared
 from grpo_cli.options.table import OF_PART, OPTIONS, OUTPUT
-from grpo_cli.read.build_table import read
+from grpo_cli.read.build_table import columns_first, read
 from grpo_cli.read.checks.scored import refuse_singletons, refuse_unscorable
 from grpo_cli.read.groups import counted
 from grpo_cli.read.layout import layout
@@ -89,7 +89,8 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Compared:
         raise UsageError("two plans would write the same column", "give the plans different options")
     first, *others = columns
     output = replace(job.output, column=first, also=tuple(others))
-    targets = choose_targets(tables, output)
+    with columns_first(tables, *((each.plan, job.binding) for each in job.plans.values())):
+        targets = choose_targets(tables, output)
     tables = refuse_columns(tables, output)
 
     comparison = compared(job, tables)

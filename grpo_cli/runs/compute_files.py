@@ -282,8 +282,10 @@ def _prepare(job: Job, workers: Workers) -> tuple[list[FileTable], list[str], li
     tables, skipped = job.opened(workers.over_far, folder)
     if output.duplicate:
         _refuse_duplicates(job, tables)
-    targets = [] if job.dry_run else choose_targets(tables, output)
-    refuse_summary(output, targets)
+    of_tokens = () if output.tokens is None else (*output.tokens.names, *output.tokens.logprobs)
+    with build_table.columns_first(tables, job.parts or (job.plan, job.binding), names=of_tokens):
+        targets = [] if job.dry_run else choose_targets(tables, output)
+        refuse_summary(output, targets)
     tables = refuse_columns(tables, output)
     if output.tokens is not None:
         refuse_token_lists(tables, targets, output.tokens)

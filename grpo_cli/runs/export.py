@@ -24,6 +24,7 @@ from grpo_cli.options.given import Given
 from grpo_cli.options.needs import OF_ADVANTAGES
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.options.table import EVERY
+from grpo_cli.read.build_table import columns_first
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding, FileTable, refuse_changed
 from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, draws_of, made, output_of
@@ -233,8 +234,9 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
 def _opened(job: Job, steps: Kind[Any]) -> Opened:
     tables, skipped = job.opened()
     columns = steps.columns(tables, job.wanted)
-    targets = _outputs(job)
-    refuse_summary(job.output, targets)
+    with columns_first(tables, (job.plan, job.binding), names=getattr(columns, "read", ())):
+        targets = _outputs(job)
+        refuse_summary(job.output, targets)
     return Opened(tables, skipped, columns, targets)
 
 

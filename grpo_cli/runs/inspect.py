@@ -15,7 +15,7 @@ from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import plan_of
-from grpo_cli.read.build_table import read
+from grpo_cli.read.build_table import columns_first, read
 from grpo_cli.read.layout import layout
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
 from grpo_cli.read.token_numbers import Lists, reduced
@@ -74,7 +74,8 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> In
     tables, skipped = job.opened(workers.over_far)
     others = _others(job, workers)
     if job.report is not None:
-        refuse_path(job.report, force=job.force)
+        with columns_first(tables, (job.plan, job.binding)):
+            refuse_path(job.report, force=job.force)
     over = workers.begin([*tables, *others], phase)
     found = looked_at(job, tables, others, size_of(tables), over=over)
     refuse_changed([*tables, *others])

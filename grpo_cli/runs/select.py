@@ -25,6 +25,7 @@ from grpo_cli.formats.convert import convert, taken
 from grpo_cli.formats.interface import PartOfRecord, Scanned, Weaving
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import plan_of
+from grpo_cli.read.build_table import columns_first
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable, OverTables, Table, in_one_type, refuse_changed
 from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, is_silent, made, output_of
@@ -99,9 +100,10 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Selected:
     output = job.output
     to_file = output.to is not None and not is_folder(output.to)
     joined = len(tables) > 1 and to_file
-    targets = [choose_target(output)] if joined else choose_targets(tables, output)
-    targets += choose_beside(targets, job.choice.beside, output)
-    refuse_summary(output, targets)
+    with columns_first(tables, (job.plan, job.binding)):
+        targets = [choose_target(output)] if joined else choose_targets(tables, output)
+        targets += choose_beside(targets, job.choice.beside, output)
+        refuse_summary(output, targets)
 
     watching = Watching(tables, phase)
     narrow, kept, facts = selected(job, tables, over=watching)

@@ -305,7 +305,7 @@ def test_the_summary_of_a_stream_is_an_output_like_others() -> None:
 
 
 @pytest.mark.parametrize("line", ["compute {}", "select {} --limit 1", "export {} --to sft"])
-@pytest.mark.parametrize(("reward", "file"), [("scoer", "in.jsonl"), ("reward", "in.jsonl"), ("score", "late.jsonl")])
+@pytest.mark.parametrize(("reward", "file"), [("reward", "in.jsonl"), ("score", "late.jsonl")])
 def test_an_output_that_exists_stays_whatever_column_is_named(line: str, reward: str, file: str) -> None:
     Path("out.jsonl").write_text("precious")
     last = '{"prompt_id": 99, "score": 1}\n'
@@ -314,3 +314,33 @@ def test_an_output_that_exists_stays_whatever_column_is_named(line: str, reward:
     assert done.status == 2
     assert "out.jsonl exists; add --force" in done.err
     assert Path("out.jsonl").read_text() == "precious"
+
+
+TYPOS = """
+compute in.jsonl --reward scoer -o out.jsonl | no column 'scoer'
+compute in.jsonl --group promptid -o out.jsonl | no column 'promptid'; did you mean 'prompt_id'?
+compute in.jsonl --rows 'stpe > 1' -o out.jsonl | no column 'stpe'
+compute in.jsonl --scale batch --batch-by stpe -o out.jsonl | no column 'stpe'
+compute in.jsonl --plan-by env --plan other:method=rloo -o out.jsonl | no column 'env'
+compute in.jsonl --kl-coef 1 --kl-from s,r --kl-estimator k1 --kl-reduce sum -o out.jsonl | no column 's'
+compute in.jsonl --per-token --mask msk -o out.jsonl | no column 'msk'
+compute in.jsonl --reward scoer -o - --summary out.jsonl | no column 'scoer'
+select in.jsonl --limit 1 --reward scoer -o out.jsonl | no column 'scoer'
+export in.jsonl --to sft --reward scoer -o out.jsonl | no column 'scoer'
+export in.jsonl --to sft --prompt promt --response completion -o out.jsonl | no column 'promt'
+compare in.jsonl --method grpo --method rloo --write --reward scoer -o out.jsonl | no column 'scoer'
+report in.jsonl --reward scoer -o out.html | no column 'scoer'
+add in.jsonl --from in.jsonl --on promptid --column x=reward -o out.jsonl | no column 'promptid'
+"""
+
+
+@pytest.mark.parametrize("case", TYPOS.strip().splitlines())
+def test_a_column_that_is_not_there_is_told_before_an_output_that_is(case: str) -> None:
+    """Whoever adds --force for it would only be told then."""
+    line, said = case.split(" | ")
+    for name in ("out.jsonl", "out.html"):
+        Path(name).write_text("precious")
+    done = adv(line)
+    assert done.status == 1, done
+    assert said in done.err
+    assert {Path(name).read_text() for name in ("out.jsonl", "out.html")} == {"precious"}
