@@ -214,7 +214,7 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
     facts: Facts | FactsOfParts | None = None
     if warn:
         read = {role for narrow in narrows for role in (*narrow.plan.needs, *narrow.plan.may_read)}
-        merged = [] if output.only or not targets else merged_keys(narrows[0], tables, targets)
+        merged = merged_keys(narrows[0], tables, targets, only=output.only) if targets else []
         of_outputs = [*skipped, *merged]
         each = [_facts(job, part, read, of_outputs) for part in parts]
         facts = each[0] if job.parts is None else _of_parts(job.parts, each, [*of_files, *of_outputs])

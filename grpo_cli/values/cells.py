@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import wraps
-from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
+from typing import Any, BinaryIO, Concatenate, Literal, NamedTuple, ParamSpec
 
 import numpy as np
 import polars as pl
@@ -215,6 +216,7 @@ _YEARS_1_TO_9999 = (
 )  # their first and last nanosecond, counted from 1970
 _DAY = 86_400 * 10**9
 # Floats can be written in several ways, and a null field is the same as a missing one.
+_TYPE = re.compile("^[a-z]+:")  # the prefix of a value that JSON has no type for
 _OTHER_WAYS = frozenset({float, type(None)})
 _NESTED = frozenset({list, dict})
 
@@ -427,8 +429,35 @@ def json_as_is(value: object, **style: Any) -> str:
 
 
 def plain_keys(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with keys of the private JSON_TEXT dtype as plain text."""
-    return frame.with_columns(series.cast(pl.String) for series in frame if series.dtype == JSON_TEXT)
+    """The frame with keys of several types, whose dtype JSON_TEXT is private, as text: texts as they are, others as JSON."""
+    return frame.with_columns(_plain(series) for series in frame if series.dtype == JSON_TEXT)
+
+
+def _plain(keys: pl.Series) -> pl.Series:
+    texts = keys.cast(pl.String)
+    each = texts.drop_nulls().unique()
+    plain = [json.loads(text) if text.startswith('"') else _TYPE.sub("", text) for text in each]
+    return texts.replace_strict(each, pl.Series(plain, dtype=pl.String), return_dtype=pl.String).alias(keys.name)
+
+
+def write_lines(frame: pl.DataFrame, sink: BinaryIO) -> None:
+    """Write each row as a line of JSON; keys of several types keep their types."""
+    if JSON_TEXT in frame.dtypes:
+        sink.writelines(f"{line}\n".encode() for line in json_objects(frame))
+    else:
+        frame.write_ndjson(sink)
+
+
+def json_objects(frame: pl.DataFrame) -> pl.Series:
+    """Each row as a JSON object, as polars writes lines; keys of several types keep their types."""
+    fields = list[pl.Series]()
+    for series in frame:
+        if series.dtype == JSON_TEXT:
+            values = series.cast(pl.String).fill_null("null").str.replace(f"{_TYPE.pattern}(.*)$", '"${1}"')
+            fields.append(f"{json_text(series.name)}:" + values)
+        else:
+            fields.append(pl.select(pl.struct(series).struct.json_encode()).to_series().str.slice(1).str.head(-1))
+    return pl.select(pl.lit("{") + pl.concat_str(fields, separator=",") + pl.lit("}")).to_series()
 
 
 def without_bytes(frame: pl.DataFrame) -> pl.DataFrame:

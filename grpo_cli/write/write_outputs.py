@@ -181,8 +181,13 @@ def _refuse_unwritable(output: Output, tables: Sequence[FileTable], targets: Seq
     refuse_unwritable(paths_of(targets), in_place=output.in_place)
 
 
-def merged_keys(narrow: Narrow, tables: Sequence[FileTable], targets: Sequence[Target]) -> list[str]:
-    """Warnings of keys of a file that a conversion may write as one text: `1` and `"1"` become one group for whoever reads it."""
+def merged_keys(
+    narrow: Narrow, tables: Sequence[FileTable], targets: Sequence[Target], *, only: bool = False
+) -> list[str]:
+    """Warnings of keys of a file that a conversion may write as one text: `1` and `"1"` become one group for whoever reads it.
+
+    `only`: --only writes the keys, and lines of JSON keep their types whatever the format of the input.
+    """
     warnings = []
     for column in narrow.key:
         warnings += _empty_keys(column, tables, targets)
@@ -190,7 +195,7 @@ def merged_keys(narrow: Narrow, tables: Sequence[FileTable], targets: Sequence[T
             continue
         of_groups = column.alias("")  # polars takes a name such as ^a$ for a pattern
         for at, (table, target) in enumerate(zip(tables, targets, strict=True)):
-            if target.format.same_as(table.format):
+            if target.format.record == "object" if only else target.format.same_as(table.format):
                 continue
             rows, _ = narrow.rows_of(at)
             keys = of_groups.gather(narrow.table["group"].gather(rows)).unique()
@@ -205,6 +210,9 @@ def merged_keys(narrow: Narrow, tables: Sequence[FileTable], targets: Sequence[T
                     f"{target.name}: {column.name} is text there, and {both[0]} may be one group with the same text"
                 )
                 warnings.append(f"{merged}; the format of the input keeps them apart")
+            elif only and target.format.record == "values" and not is_text.all():
+                why = "so keys that are no texts do not join; lines of JSON keep their types"
+                warnings.append(f"{target.name}: {column.name} is text there, {why}")
     return warnings
 
 

@@ -242,9 +242,11 @@ class Documents(Format):
 
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
         """Write a new file: an array of objects, or an object per line."""
-        plain = cells.without_bytes(cells.plain_keys(pl.concat(parts)))
+        plain = cells.without_bytes(pl.concat(parts))
         if self.lined:
-            plain.write_ndjson(sink)
+            cells.write_lines(plain, sink)
+        elif cells.JSON_TEXT in plain.dtypes:
+            sink.write(f"[{','.join(cells.json_objects(plain))}]".encode())
         else:
             plain.write_json(cast("IOBase", sink))
 

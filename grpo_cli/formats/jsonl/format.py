@@ -242,7 +242,7 @@ class Jsonl(InLines):
 
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
         for frame in parts:
-            cells.without_bytes(cells.plain_keys(frame)).write_ndjson(sink)
+            cells.write_lines(cells.without_bytes(frame), sink)
 
     def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
         return "bytes", first_difference(new, old, added, self.block_size)

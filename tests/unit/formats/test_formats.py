@@ -511,7 +511,11 @@ def test_the_private_dtype_of_keys_reaches_no_file() -> None:
     for known in FORMATS.values():
         sink = io.BytesIO()
         known.write_parts(iter([frame]), sink, NOTE)
-        assert known.read(in_memory(sink.getvalue()))["k"].to_list() == ["1", '"1"']
+        source = in_memory(sink.getvalue())
+        if known.record == "object":
+            assert [row["k"] for row in known.sample(source)] == [1, "1"]
+        else:
+            assert known.read(source)["k"].to_list() == ["1", "1"]
 
 
 # --- some values ---------------------------------------------------------------------------------------------

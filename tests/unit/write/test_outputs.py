@@ -18,7 +18,7 @@ from grpo_cli.files import atomic
 from grpo_cli.write import write_outputs
 from grpo_cli.write.outputs import Output
 from grpo_cli.write.verify import verify
-from tests.support.command import adv, files
+from tests.support.command import adv, files, ran
 from tests.support.jobs import compute, look, rows_of, write
 
 LINES = """\
@@ -279,6 +279,40 @@ def test_only_writes_the_key_the_rewards_and_what_was_computed(suffix: str) -> N
     assert columns(out) == ["prompt_id", "reward", "advantage"]
     assert values(out, "prompt_id") == ["a", "a", "b", "b"]
     assert values(out) == CENTRED
+
+
+MIXED: list[Any] = ["a", "a", 1, 1, "1", "1", {"x": [1]}, {"x": [1]}, True, True, 'say "x"', 'say "x"', 2.5, 2.5]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "json"])
+def test_only_writes_keys_of_several_types_that_join_back(suffix: str) -> None:
+    rows = [{"k": key, "reward": at} for at, key in enumerate(MIXED)]
+    Path("in.jsonl").write_text("".join(map("{}\n".format, map(json.dumps, rows))))
+    Path("in.json").write_text(json.dumps(rows))
+    ran(f"compute in.{suffix} --group k --only -o out.{suffix}")
+    assert [row["k"] for row in rows_of(f"out.{suffix}")] == MIXED
+    ran(f"add in.jsonl --from out.{suffix} --on k --take first --column advantage -o joined.jsonl")
+    first = {json.dumps(row["k"]): row["advantage"] for row in reversed(rows_of(f"out.{suffix}"))}
+    assert [row["advantage"] for row in rows_of("joined.jsonl")] == [first[json.dumps(key)] for key in MIXED]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_only_writes_such_keys_as_bare_texts_where_a_column_has_one_type(suffix: str) -> None:
+    Path("in.jsonl").write_text("".join(json.dumps({"k": key, "reward": at}) + "\n" for at, key in enumerate(MIXED)))
+    done = ran(f"compute in.jsonl --group k --only -o out.{suffix}")
+    texts = ["a", "1", "1", '{"x":[1]}', "true", 'say "x"', "2.5"]
+    assert [str(row["k"]) for row in rows_of(f"out.{suffix}")][::2] == texts
+    assert f"out.{suffix}: k is text there, and 1 may be one group" in " ".join(done.out.split())
+    Path("in.jsonl").write_text(
+        "".join(json.dumps({"k": key, "reward": at}) + "\n" for at, key in enumerate("aa" + "bb"))
+    )
+    done = ran(f"compute in.jsonl --group k --only -o out.{suffix} --force")
+    assert "warning" not in done.out
+    Path("in.jsonl").write_text(
+        "".join(json.dumps({"k": key, "reward": at}) + "\n" for at, key in enumerate(["a", "a", 2, 2]))
+    )
+    done = ran(f"compute in.jsonl --group k --only -o out.{suffix} --force")
+    assert ("so keys that are no texts do not join" in " ".join(done.out.split())) == (suffix == "parquet")
 
 
 def test_only_ignores_a_column_of_the_input_keeps_the_facts_and_has_no_key_without_one() -> None:
