@@ -158,15 +158,15 @@ def _scored(plan: Plan, table: pl.DataFrame, *, intermediate: bool) -> Scored:
         value = _before_post(frames, plan, quantities, residuals)
         _finish(frames, plan, value)
         of_group = frames.let(_status(plan), ".group_status")
-        status = pl.when(pl.col(".scorable")).then(of_group).otherwise(_literal("unscorable"))
+        counts = pl.col(".scorable") | (plan.rewards.missing == "as-zero")
+        status = pl.when(counts).then(of_group).otherwise(_literal("unscorable"))
         frames.let(status, ".status")
         columns = frames.select((*OF_ROWS, *frames.names) if intermediate else OF_ROWS)
     batches = pl.Series(BATCH, frames.batch_of_group)
     group_status = pl.when(pl.col(".n") == 0).then(_literal("unscorable")).otherwise(".group_status").alias(".status")
     groups = frames.groups.select("code", "size", *OF_GROUPS, ".kept", batches, group_status)
-    scorable = columns[".scorable"]
     if MASKED in table.columns:
-        masked = pl.when(table[MASKED] & scorable).then(_literal("masked"))
+        masked = pl.when(table[MASKED] & (columns[".status"] != "unscorable")).then(_literal("masked"))
         marked = pl.coalesce(masked, pl.col(".status"))
         columns = columns.with_columns(marked.alias(".status"))
     return Scored(plan, table.hstack(columns), groups)

@@ -91,6 +91,18 @@ class Marked(NamedTuple):
         return counted
 
 
+def counts_of(
+    marked: Marked | None, foreign: Mapping[tuple[MarkKind, str, str], int]
+) -> Counter[tuple[MarkKind, str, str]]:
+    """How many rows are marked, and how many of the input are no rollouts; 0 for the value of a flag that no row has."""
+    if marked is None:
+        return Counter(foreign)
+    counted = Counter({(mark.kind, mark.words, ""): 0 for mark in marked.nowhere})
+    counted.update(foreign)
+    counted.update(marked.counts())
+    return counted
+
+
 def marked(
     marks: Sequence[Mark], reasons: Sequence[str], columns: Mapping[str, pl.Series], *, typed: bool
 ) -> Marked | None:

@@ -15,7 +15,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.read.group_keys import Coded, encode
 from grpo_cli.read.groups import Groups, rollout_note
-from grpo_cli.read.marks import Marked
+from grpo_cli.read.marks import Marked, counts_of
 from grpo_cli.read.request import Request, Rule
 from grpo_cli.read.tables import FILE, Located, label
 from grpo_cli.schemas.table import MarkKind, words
@@ -125,12 +125,7 @@ class Narrow(Located):
     @property
     def mark_counts(self) -> Counter[tuple[MarkKind, str, str]]:
         """How many rows are marked, by kind, mark and reason; 0 for the value of a flag that no row has."""
-        if self.marked is None:
-            return Counter(self.foreign_counts)
-        nowhere = Counter({(mark.kind, mark.words, ""): 0 for mark in self.marked.nowhere})
-        nowhere.update(self.foreign_counts)
-        nowhere.update(self.marked.counts())
-        return nowhere
+        return counts_of(self.marked, self.foreign_counts)
 
     def _kind(self, name: str) -> pl.Series:
         if name in self.table.columns:

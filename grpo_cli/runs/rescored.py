@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -19,8 +20,8 @@ from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.build_table import read
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.pairs import Pairs, gathered, ids_of, pair
-from grpo_cli.read.tables import Binding, OverTables, Table
+from grpo_cli.read.pairs import Pairs, gathered, ids_of, known_ids, pair
+from grpo_cli.read.tables import Binding, OverTables, Table, column_names
 from grpo_cli.read.texts import plain_texts, written
 from grpo_cli.runs.asked import OnFiles, binding_of
 from grpo_cli.runs.group_rows import ends, said
@@ -138,7 +139,26 @@ def _read(now: Inspection, others: Sequence[Table], other: Other, over: OverTabl
     rewards = replace(other.plan.rewards, missing="exclude")
     plan = Plan(unit=other.plan.unit, rewards=rewards)
     known = now.narrow.key, now.narrow.groups
-    return read(layout(others, binding), plan, warn=False, over=over, known=known)
+    try:
+        found = layout(others, binding)
+    except DataError as error:
+        raise _without_key(error, now.narrow, others) from None
+    return read(found, plan, warn=False, over=over, known=known)
+
+
+def _without_key(error: DataError, narrow: Narrow, others: Sequence[Table]) -> DataError:
+    """The error about the columns of the other input; a table of ids and scores becomes a column."""
+    key = narrow.request.key
+    there = {name for table in others for name in table.columns()}
+    both = [name for name in column_names(narrow.tables) if name in there]
+    known = [name for name in known_ids(narrow.request.schema) if name in both]
+    if others[0].name not in error.message:
+        error.inside(f"--old-rewards {others[0].name}")
+    if both and not {*key} <= there:
+        on = (known or both)[0]
+        line = f"grpo-adv add {shlex.quote(narrow.tables[0].name)} --from {shlex.quote(others[0].name)} --on {shlex.quote(on)}"
+        error.cures = [f"{line} makes the old reward a column, for --old-rewards-column"]
+    return error
 
 
 def _with_old(now: Inspection, rewards: Sequence[pl.Series], **more: pl.Series) -> Inspection:

@@ -438,7 +438,8 @@ def _trend_to_show(inspection: Inspection, view: View) -> tuple[Trend | None, li
     if not several:
         return found, []
     have = "group has" if several == 1 else "groups have"
-    return found, [f"{several} {have} rows in several values of {found.column}: each counts at its first row"]
+    how = "a group counts at that of its first row, rows and their mean at their own"
+    return found, [f"{several} {have} rows in several values of {found.column}: {how}"]
 
 
 def _trend_of_steps(inspection: Inspection) -> Trend | None:

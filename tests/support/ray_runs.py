@@ -190,5 +190,12 @@ def same_files(one: Path, other: Path) -> None:
 
 def same_facts(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
     """Compare all facts except times and paths."""
-    differ = {"seconds": 0, "outputs": []}
-    assert {**one, **differ} == {**other, **differ}
+
+    def comparable(facts: Mapping[str, Any]) -> dict[str, Any]:
+        folders = {str(Path(name).parent) for name in facts["outputs"]}
+        warnings = facts["warnings"]
+        for folder in folders:
+            warnings = [warning.replace(folder, "") for warning in warnings]
+        return {**facts, "seconds": 0, "outputs": [], "warnings": warnings}
+
+    assert comparable(one) == comparable(other)

@@ -25,9 +25,10 @@ from grpo_cli.guests.audit.solve import starts_of
 from grpo_cli.guests.audit.trial import FAR, Evidence, Fit, Intervals, Judged, Log, equal
 from grpo_cli.read.columns import Columns
 from grpo_cli.read.group_keys import encode
+from grpo_cli.read.marks import counts_of
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.stats.document import asked_by
-from grpo_cli.stats.facts import Number, plain
+from grpo_cli.stats.facts import MarkedRows, Number, marked_rows, plain
 
 VERSION: Final = 1
 LISTED = 10  # groups that disagree
@@ -117,6 +118,7 @@ class Audited:
     column: str  # of the advantages
     rows: int  # that were compared
     groups: int  # of these rows
+    marks: Sequence[MarkedRows]  # rows that do not count like others, by mark and reason, the most frequent first
     notes: Sequence[str]  # how rows were read and grouped
     match: Match  # the best formula
     ties: Sequence[Tie]  # formulas that fit as well
@@ -163,6 +165,7 @@ def facts_of(result: Result, column: str, said: Said) -> Audited:
         column=column,
         rows=len(narrow.table),
         groups=narrow.groups.size,
+        marks=marked_rows(counts_of(result.columns.marked, result.columns.foreign_counts)),
         notes=[*narrow.notes, *filter(None, [result.note])],
         match=_match(result, judged),
         ties=ties_of(result.fits, result.log),

@@ -11,6 +11,7 @@ from grpo_cli.engine.presets import presets
 from grpo_cli.guests.audit.facts import Audited, Claim, Differences, Match
 from grpo_cli.render import plan_text
 from grpo_cli.render.text import Sheet, clean, count, exact, file_list, listing, number
+from grpo_cli.stats.facts import marked_lines
 from grpo_cli.values.key_text import cut
 
 KEY = 60  # characters of a key
@@ -46,6 +47,7 @@ def render(facts: Audited, console: Console) -> None:
     sheet.row("input", file_list(facts.inputs))
     sheet.row("rows", f"{facts.rows:,} in {count(facts.groups, 'group')}; column {clean(facts.column)}")
     sheet.row("read as", [clean(note.removeprefix("read as ")) for note in facts.notes])
+    sheet.row("marked", [*map(clean, marked_lines(facts.marks))])
     if says_formula:
         for cause in facts.causes:
             sheet.row("cause", f"{count(cause.groups, 'group')}: {cause.says}")

@@ -65,6 +65,7 @@ class Counted:
         self.out = len(rows) - len(left)
         self.comparable = [found for found in self.of_groups.values() if len(found) > 1]
         self.constant = [found[0] for found in self.comparable if len({*found}) == 1]
+        self.missing_rule = options["--missing"]
         self.keeps = options.get("--zero-variance", "keep") == "keep"
         self.statuses = Counter(map(self.status, left))
         if self.out:
@@ -73,7 +74,7 @@ class Counted:
     def status(self, row: Row) -> str:
         """That of a row that is not left out."""
         found = self.of_groups[row["prompt_id"]]
-        if row["reward"] is None:
+        if row["reward"] is None and self.missing_rule != "as-zero":
             return "unscorable"
         if row["masked"]:
             return "masked"

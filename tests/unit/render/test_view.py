@@ -83,6 +83,7 @@ OTHER: Final[dict[str, Any]] = {
 def frame(keys: Sequence[str] = KEYS, rewards: Sequence[float | None] = REWARDS) -> pl.DataFrame:
     count = len(keys)
     numbers = dict.fromkeys(ROLES, (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0))
+    numbers["logprob"] = (-7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0)
     values = {"other": [None, 1, 0, 1, 0], **numbers, **ROLE_VALUES}
     roles = {name: [*islice(cycle(some), count)] for name, some in values.items()}
     return pl.DataFrame({"prompt_id": keys, "reward": rewards, **roles}, strict=False)

@@ -11,6 +11,7 @@ import pytest
 
 import grpo_cli
 from tests.support.command import adv, facts_of, ran
+from tests.support.jobs import rows_of
 
 NO = None
 
@@ -234,3 +235,24 @@ def test_the_reason_beside_a_column_that_was_named_is_counted(reason: str) -> No
     file = written("rollouts.jsonl", "".join(line.format(*row) for row in rows))
     marks = facts_of(f"inspect {file} --group id --masked-column bad")["marks"]
     assert {mark["reason"]: mark["rows"] for mark in marks} == {"timeout": 2, "oom": 1}
+
+
+STATUS = """
+exclude | scored unscorable
+zero | scored unscorable
+as-zero | scored scored
+propagate | scored unscorable
+"""
+
+
+@pytest.mark.parametrize("case", STATUS.strip().splitlines())
+def test_a_row_whose_missing_reward_counts_as_0_is_scored_and_still_counted_as_unscorable(case: str) -> None:
+    missing, statuses = case.split(" | ")
+    rows = '{"q": "a", "reward": 1}\n{"q": "a", "reward": null}\n{"q": "a", "reward": 0}\n'
+    Path("in.jsonl").write_text(rows)
+    done = ran(f"compute in.jsonl -g q --missing {missing} --facts -o out.jsonl --json")
+    facts = json.loads(done.out)
+    assert [row["advantage_status"] for row in rows_of("out.jsonl")] == [*statuses.split(), "scored"]
+    assert (facts["unscorable"], facts["status"]["scored"]) == (1, 1 + statuses.count("scored"))
+    gated = adv(f"compute in.jsonl -g q --missing {missing} -o gated.jsonl --fail-on 'unscorable > 0'")
+    assert gated.status == 3

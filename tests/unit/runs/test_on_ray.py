@@ -152,8 +152,8 @@ def test_the_layouts_of_known_tools_are_read_as_by_one_process(name: str, tmp_pa
 
 def with_log_probs(frame: pl.DataFrame) -> pl.DataFrame:
     """Three tokens a row."""
-    s = [[-at % 7 / 7, -1.0, -at % 5 / 5] for at in range(len(frame))]
-    r = [[-at % 7 / 7, -1.0, -at % 3 / 5] for at in range(len(frame))]
+    s = [[-(at % 7) / 7, -1.0, -(at % 5) / 5] for at in range(len(frame))]
+    r = [[-(at % 7) / 7, -1.0, -(at % 3) / 5] for at in range(len(frame))]
     return frame.with_columns(s=pl.Series(s), r=pl.Series(r))
 
 

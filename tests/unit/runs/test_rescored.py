@@ -597,3 +597,17 @@ def test_lists_that_are_numbered_in_several_files_are_not_paired_by_their_number
     assert done.status == 1
     assert "no group is in both inputs (file, record is now/0.jsonl, 0 and then/0.jsonl, 0)" in done.err
     assert facts_of(f"{line} --group prompt")["agreement"]["share"] == 1.0
+
+
+def test_a_table_of_ids_and_scores_becomes_a_column_with_add() -> None:
+    files(rollouts(), "step", "completion", "length")
+    ids = [{"uuid": row["uuid"], "score": row["old"]} for row in rollouts()]
+    write("old.jsonl", ids)
+    done = adv("inspect new.jsonl --old-rewards old.jsonl")
+    assert done.status == 1
+    assert "--old-rewards old.jsonl: no column looks like the group key" in done.err
+    cure = "grpo-adv add new.jsonl --from old.jsonl --on uuid"
+    assert f"{cure} makes the old reward a column, for --old-rewards-column" in done.err
+    ran(f"{cure.removeprefix('grpo-adv ')} -o both.jsonl")
+    facts = facts_of("inspect both.jsonl --old-rewards-column score --json")
+    assert facts["rows"] == len(ids)

@@ -512,3 +512,15 @@ def test_another_method_changes_the_advantages_and_not_the_facts() -> None:
     same = [replace(one, summary=replace(one.summary, plan=Plan())) for one in facts]
     assert same[0] == same[1]
     assert other.scored.frame[".advantage"].to_list() != plain.scored.frame[".advantage"].to_list()
+
+
+def test_groups_with_rows_of_several_values_are_counted_as_a_warning_says() -> None:
+    lines = [("a", 1, 1), ("a", 0, 2), ("b", 1, 1), ("b", 0, 1)]
+    write("in.jsonl", [{"prompt_id": key, "reward": reward, "policy_version": v} for key, reward, v in lines])
+    facts = facts_of("inspect in.jsonl --by policy_version --json")
+    counted = [(line["value"], line["groups"], line["rows"], line["mean"]) for line in facts["by"]["lines"]]
+    assert counted == [(1, 2, 3, 2 / 3), (2, 0, 1, 0.0)]
+    how = "a group counts at that of its first row, rows and their mean at their own"
+    assert f"1 group has rows in several values of policy_version: {how}" in facts["warnings"]
+    write("in.jsonl", [{"prompt_id": key, "reward": reward, "policy_version": key} for key, reward, _ in lines])
+    assert not facts_of("inspect in.jsonl --by policy_version --json")["warnings"]

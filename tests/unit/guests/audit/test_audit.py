@@ -938,3 +938,20 @@ def test_causes_count_all_groups_that_differ() -> None:
     facts = found(rows(groups, logged), **KEY)
     assert [cause.partition(",")[0] for cause in causes(facts)] == ["zeroed: 400"]
     assert facts["match"]["mismatched_groups"] == 400
+
+
+@pytest.mark.parametrize("option", ["--left-out-column", "--masked-column"])
+def test_marked_rows_are_counted(option: str) -> None:
+    frame = rows(GROUPS, STANDARD).with_columns(bad=pl.int_range(pl.len()) % 8 == 7)
+    frame = frame.with_columns(advantage=pl.when(~pl.col("bad")).then("advantage"))
+    write("marked.jsonl", frame.to_dicts())
+    marked = int(frame["bad"].sum())
+    facts = json.loads(adv(f"audit marked.jsonl {option} bad --json").out)
+    assert [(line["mark"], line["rows"]) for line in facts["marks"]] == [("bad", marked)]
+    assert facts["rows"] <= len(frame)
+    assert re.search(
+        rf"^marked +{marked} (left out of their groups|masked)",
+        adv(f"audit marked.jsonl {option} bad").out,
+        re.MULTILINE,
+    )
+    assert not json.loads(adv("audit marked.jsonl --json").out)["marks"]
