@@ -155,7 +155,7 @@ def _prompts(narrow: Narrow, rows: pl.Series) -> int:
     """The number of different prompts in these rows; of blocks that no key names, each is one."""
     kept = narrow.table["group"].filter(rows).unique()
     columns = [narrow.key[name] for name in prompt_columns(narrow) if name in narrow.key.columns]
-    return encode([column.gather(kept) for column in columns]).size if columns and len(kept) else len(kept)
+    return encode([column.alias("").gather(kept) for column in columns]).size if columns and len(kept) else len(kept)
 
 
 def _size(inspection: Inspection, rows: Mask) -> Beside:

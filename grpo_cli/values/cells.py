@@ -433,11 +433,12 @@ def plain_keys(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(_plain(series) for series in frame if series.dtype == JSON_TEXT)
 
 
+@nameless
 def _plain(keys: pl.Series) -> pl.Series:
     texts = keys.cast(pl.String)
     each = texts.drop_nulls().unique()
     plain = [json.loads(text) if text.startswith('"') else _TYPE.sub("", text) for text in each]
-    return texts.replace_strict(each, pl.Series(plain, dtype=pl.String), return_dtype=pl.String).alias(keys.name)
+    return texts.replace_strict(each, pl.Series(plain, dtype=pl.String), return_dtype=pl.String)
 
 
 def write_lines(frame: pl.DataFrame, sink: BinaryIO) -> None:
@@ -451,12 +452,14 @@ def write_lines(frame: pl.DataFrame, sink: BinaryIO) -> None:
 def json_objects(frame: pl.DataFrame) -> pl.Series:
     """Each row as a JSON object, as polars writes lines; keys of several types keep their types."""
     fields = list[pl.Series]()
-    for series in frame:
+    for name, series in zip(frame.columns, frame, strict=True):
+        values = series.alias("")
         if series.dtype == JSON_TEXT:
-            values = series.cast(pl.String).fill_null("null").str.replace(f"{_TYPE.pattern}(.*)$", '"${1}"')
-            fields.append(f"{json_text(series.name)}:" + values)
+            texts = values.cast(pl.String).fill_null("null").str.replace(f"{_TYPE.pattern}(.*)$", '"${1}"')
         else:
-            fields.append(pl.select(pl.struct(series).struct.json_encode()).to_series().str.slice(1).str.head(-1))
+            objects = pl.select(pl.struct(values.alias("v")).struct.json_encode()).to_series()
+            texts = objects.str.strip_prefix('{"v":').str.strip_suffix("}")
+        fields.append(f"{json_text(name)}:" + texts)
     return pl.select(pl.lit("{") + pl.concat_str(fields, separator=",") + pl.lit("}")).to_series()
 
 
