@@ -6,10 +6,10 @@ them (2 to 5 decimals, float16, bfloat16; groups of 3, 4, 8 and 16; 0/1 and grad
 The judge. A log is *wrong* if a formula is named and the right one is neither it nor among those that are said to fit as well. The
 right one computes, on fresh rewards of groups of unequal size that nobody has rounded, what the formula does; another epsilon is
 right where the range that is printed holds that of the formula. The right claim must pass. Of twenty wrong claims, each of which
-differs in some row by more than the coarsest reading that the values allow, none may pass.
+differs in some row by more than the coarsest reading that the values allow, none may pass. With --run-printed, what is printed is run as well.
 
     python -m benchmarks.audit_logs [--only known|rounded|unknown] [--family NAME] [--first N] [--last N] [--every N] [--show]
-                                    [--keep FILE]
+                                    [--run-printed] [--keep FILE]
     python -m benchmarks.audit_logs --table FILE ...
 
 A run with --keep adds a line for each log to a file, and --table counts the lines of such files: the bench can be run in parts.
@@ -176,7 +176,7 @@ def clipped_at(bound: float) -> Known:
 
 def whitens(epsilon: float = 0.0, inside: float = 0.0) -> list[str]:
     """The settings of a whitening."""
-    return [f"post.whiten.epsilon={epsilon}", f"post.whiten.inside={inside}"]
+    return [f"post.whiten.epsilon={epsilon}", f"post.whiten.inside={inside}", "post.whiten.masked=count"]
 
 
 KNOWN: Final[dict[str, Known]] = {
@@ -365,8 +365,8 @@ class Said:
     alone: bool = True  # whether no other formula of the bench lies within the coarsest reading on every row
 
 
-def judged(log: Log) -> Said:
-    """What an audit says of it, and how it judges claims."""
+def judged(log: Log, *, runs_printed: bool) -> Said:
+    """What an audit says of it, and how it judges claims; `runs_printed`: whether the printed formulas are run."""
     t = log.rows()
     frame = log.frame(t)
     masked: dict[str, Any] = {"masked_column": "is_masked"} if log.mask else {}
@@ -393,7 +393,7 @@ def judged(log: Log) -> Said:
     if log.kind == "unknown":
         return Said(log.kind, family, "FALSE" if is_named else verdict, spent, name)
     said = Said(log.kind, family, _rightness(log, facts) if is_named else verdict, spent, name)
-    if is_named and "flags" in match:
+    if is_named and runs_printed:
         said.not_reproduced = not_reproduced(frame, facts, group="prompt_id", **masked)
     claim = KNOWN[log.formula].claim
     claimed = grpo_cli.audit(frame, **masked, **claim)["claim"]
@@ -599,6 +599,7 @@ def main() -> None:
     parser.add_argument("--last", type=int)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--show", action="store_true")
+    parser.add_argument("--run-printed", action="store_true")
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--table", type=Path, nargs="+")
     given = parser.parse_args()
@@ -611,7 +612,7 @@ def main() -> None:
     chosen = [one for one in logs() if given.only in {None, one.kind} and given.family in one.formula]
     found = []
     for log in chosen[given.first : given.last : given.every]:
-        said = judged(log)
+        said = judged(log, runs_printed=given.run_printed)
         found.append(said)
         if given.keep:
             with given.keep.open("a", encoding="utf-8") as file:

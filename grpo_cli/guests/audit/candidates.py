@@ -15,6 +15,8 @@ from grpo_cli.engine.presets import presets
 from grpo_cli.guests.audit.formulas import formula_key
 
 EPSILONS = (1e-6, 0.0, 1e-9, 1e-8, 1e-5, 1e-4)
+# Of values of 16 bits or two decimals no epsilon is solved: these are tried, too.
+LARGE_EPSILONS = (1e-3, 1e-2)
 DDOFS = (1, 0)
 SCALES: Final[Sequence[Level]] = ("none", "group", "batch")
 

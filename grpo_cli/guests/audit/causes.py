@@ -22,7 +22,7 @@ from grpo_cli.guests.audit.candidates import Candidate, plain_method, plainness
 from grpo_cli.guests.audit.float32 import constant_groups, noise_of
 from grpo_cli.guests.audit.readings import SAMPLE
 from grpo_cli.guests.audit.solve import INSIDE, starts_of
-from grpo_cli.guests.audit.trial import SPARE_EQUATIONS, Judged, Log, equal, slopes
+from grpo_cli.guests.audit.trial import FAR, SPARE_EQUATIONS, Judged, Log, equal, slopes
 from grpo_cli.read.group_keys import blocks, encode
 
 SPIKE = 2.0**-10  # relative float32 error of the std of equal rewards, computed as sqrt(E[r^2] - E[r]^2)
@@ -253,7 +253,13 @@ def cause_of_log(log: Log, tried: Sequence[Candidate], parts: Codes) -> Cause | 
     Called only if no formula in `tried` explains the log; `parts` numbers the file and the step of every row.
     """
     whole = log.whole
-    return _shift(whole, tried, parts) or _partial(log, tried, parts) or _cut(whole, tried) or _length(whole)
+    return (
+        _shift(whole, tried, parts)
+        or _permuted(log, tried)
+        or _partial(log, tried, parts)
+        or _cut(whole, tried)
+        or _length(whole)
+    )
 
 
 def _plain(tried: Sequence[Candidate], log: Log) -> list[tuple[Candidate, Vector]]:
@@ -303,6 +309,30 @@ def _shift(log: Log, tried: Sequence[Candidate], parts: Codes) -> Cause | None:
             says = f"shifted by {rows}{by_part}: every row has the advantage that {name} gives {rows} further {'up' if by > 0 else 'down'}"
             return _of_log("shift", says, log)
     return None
+
+
+def _permuted(log: Log, tried: Sequence[Candidate]) -> Cause | None:
+    """Each group has the advantages that a formula gives it, and most groups have them on other rows; a few are causes of their own."""
+    for one, shown in _plain(tried, log):
+        if not log.evidence(one.plan).suffices(1) or not _in_some_order(log, shown):
+            continue
+        whole = log.whole
+        if _in_some_order(whole, whole.formulas.advantages(one.plan)):
+            name = plain_method(one.plan) or one.name
+            says = f"shuffled within groups: each group has the advantages that {name} gives it, on other rows"
+            return _of_log("order", says, whole)
+    return None
+
+
+def _in_some_order(log: Log, values: Vector) -> bool:
+    """Whether the values of each group are those that were logged, and most groups whose values vary have them in another order."""
+    given, logged = np.lexsort((values, log.codes)), np.lexsort((log.logged, log.codes))
+    if not equal(values[given], log.logged[logged], log.allowed[logged]).all():
+        return False
+    size = log.codes.max(initial=0) + 1
+    low, high = group_extremes(log.codes, log.logged, size)
+    moved = np.bincount(log.codes, ~equal(values, log.logged, log.allowed), size) > 0
+    return bool(moved.sum() > FAR * (high - low > log.allowed.max()).sum())
 
 
 def _partial(log: Log, tried: Sequence[Candidate], parts: Codes) -> Cause | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Final
 
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.plan_parts import Rewards
+from grpo_cli.engine.plan_parts import Rewards, Whiten
 from grpo_cli.engine.presets import differences
 from grpo_cli.guests.audit.candidates import Candidate, plain_method
 from grpo_cli.read.columns import Columns
@@ -50,8 +50,11 @@ def options_of(plan: Plan, *without: str) -> Iterator[str]:
     """The options of the divisor and of the steps after it in which a plan differs from its method."""
     base = Plan.of({"estimator.name": plan.method})
     changed = differences(replace(plan, rewards=Rewards()), base)
-    for name, (_, now) in sorted(changed.items(), key=lambda each: [*OPTIONS, each[0]].index(each[0])):
+    usual = {f"post.whiten.{part.name}": part.default for part in fields(Whiten)}
+    for name, (before, now) in sorted(changed.items(), key=lambda each: [*OPTIONS, each[0]].index(each[0])):
         if name in plan.unread or name.startswith((*ELSEWHERE, *without)) or now is None:
+            continue
+        if before is None and name not in OPTIONS and usual.get(name) == now:  # as --whiten sets it
             continue
         yield f"{OPTIONS[name]} {exact(now)}" if name in OPTIONS else f"--set {name}={exact(now)}"
 

@@ -20,7 +20,7 @@ from grpo_cli.engine.group_stats import Mask, finite_means, group_extremes
 from grpo_cli.engine.moments import NEAREST, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip, Divisor, NanToZero, Weight, Whiten
-from grpo_cli.guests.audit.candidates import DDOFS, EPSILONS, Candidate, plain_method
+from grpo_cli.guests.audit.candidates import DDOFS, EPSILONS, LARGE_EPSILONS, Candidate, plain_method
 from grpo_cli.guests.audit.trial import FAR, LARGE, ROUNDING, SPARE_EQUATIONS, Fit, Intervals, Judged, Log
 
 ALONG = 0.05  # a weighted sum explains the values if the smallest singular value is this share of the next
@@ -28,7 +28,9 @@ NEARLY = 0.01  # error of the logarithm of a group weight, as long as the epsilo
 # A solved constant has so few digits that a step of the last one is this many half-widths of its interval: chance puts such
 # a number into one of 250 intervals.
 STEP = 500.0
+STEP_OF_COARSE = 200.0  # the same for values of 16 bits or two decimals: a factor of one digit more would fit by chance
 DIGITS = 2  # of an epsilon, or of a factor beside the std of a batch: one of its many stds fits three by chance
+DIGITS_OF_BOUND = 6  # of a clip
 INSIDE = 3  # distinct values between the bounds of a clip, at least
 EQUAL = 1e-5  # relative difference of values that were clipped to the same bound
 Level = Literal["group", "batch"]
@@ -292,11 +294,12 @@ def starts_of(tried: Sequence[Candidate], log: Log, level: Level = "group") -> l
 def with_known_constants(start: Start, log: Intervals | None = None) -> Iterator[Ruled]:
     """The rules of a start with the usual epsilons that most rows have in their intervals."""
     log = log or start.log.intervals()
+    epsilons = (*EPSILONS, *LARGE_EPSILONS) if start.log.is_coarse else EPSILONS
     for one, rule, values, spread in _readings(start, log):
         most, divisors = int(FAR * len(spread)) + 1, log.divisors(values)
         for squared in (False, True):
             left = divisors.beside(spread, squared=squared)
-            held = {value: left.holding(value) for value in EPSILONS}
+            held = {value: left.holding(value) for value in epsilons}
             most = max(most, *held.values())
             best = [value for value, rows in held.items() if rows == most]
             for value in best:
@@ -327,13 +330,13 @@ def with_solved_constants(start: Start) -> Iterator[Ruled]:
         if kinds <= (DIFFERENT if one.plan.baseline_level == "batch" else 1):
             continue
         uses_batch = start.with_rule(one.plan, rule).uses_batch
-        digits = 1 if coarse else DIGITS if uses_batch else DIGITS + 1
+        digits = DIGITS if coarse or uses_batch else DIGITS + 1
         for value in (0.0,) if rule is None else EPSILONS:
             divisor = spread + value
             with np.errstate(divide="ignore", invalid="ignore"):
                 low, high = Intervals(divisors.low / divisor, divisors.high / divisor).shared
             least, most = (1 / end if end else np.inf for end in (high, low))
-            factor = shortest(least, most, digits)
+            factor = shortest(least, most, digits, STEP_OF_COARSE if coarse else STEP)
             if factor is not None and sign * factor != 1:
                 yield start.ruled(one, rule and replace(rule, epsilon=value), factor=sign * factor, **constants)
 
@@ -363,14 +366,15 @@ def clipped(start: Start) -> Iterator[Ruled]:
     allowed = start.log.allowed
     finite = logged[np.isfinite(logged)]
     ends = finite.min(initial=0.0), finite.max(initial=0.0)
-    low, high = (float(f"{end:.6g}") for end in ends)
+    low, high = ends
     at_low, at_high = (np.abs(logged - end) <= EQUAL * abs(end) for end in (low, high))
     if not low < 0 < high or min(at_low.sum(), at_high.sum()) < DIFFERENT:
         return
     beyond_low, beyond_high = np.where(at_low, -np.inf, log.low), np.where(at_high, np.inf, log.high)
     log = Intervals(beyond_low, beyond_high)
     is_symmetric = abs(low + high) <= EQUAL * high
-    clip = Clip(lo=-high if is_symmetric else low, hi=high)
+    least, most = (_plainest(end, logged, allowed) for end in ends)
+    clip = Clip(lo=-most if is_symmetric else least, hi=most)
     inside = ~at_low & ~at_high & (np.abs(logged) > allowed)
     for one, rule in (*start.itself, *with_known_constants(start, log)):
         values = start.divided(one, rule)
@@ -380,6 +384,13 @@ def clipped(start: Start) -> Iterator[Ruled]:
             constants = one.constants + (1 if is_symmetric else 2)
             plan = replace(one.plan, post=(*one.plan.post, clip))
             yield one.with_plan(plan, constants=constants), rule
+
+
+def _plainest(end: float, logged: Vector, allowed: Vector) -> float:
+    """The number of the fewest digits that was logged as this bound: to six if it was not rounded."""
+    off = float(allowed[logged == end].min())
+    digits = (float(f"{end:.{kept}g}") for kept in range(1, DIGITS_OF_BOUND))
+    return next((number for number in digits if abs(number - end) <= off), float(f"{end:.{DIGITS_OF_BOUND}g}"))
 
 
 # --- weights -------------------------------------------------------------------------------------------

@@ -679,6 +679,35 @@ def test_advantages_of_other_rows_are_the_headline(kind: str, by: int) -> None:
     assert facts["headline"].startswith(f"shifted by {abs(by)} row")
 
 
+@pytest.mark.parametrize(
+    ("kind", "moved"), some(product(["decimals", "zeros and ones", "rounded"], ["by 3", "by chance"]), 2)
+)
+def test_advantages_that_were_shuffled_within_their_groups_are_the_headline(kind: str, moved: str) -> None:
+    groups = MIXED if kind == "zeros and ones" else GROUPS
+    exact = standard(groups)
+    logged = np.round(exact, 3) if kind == "rounded" else exact
+    by_chance = np.random.default_rng(4).permuted(logged, axis=1)
+    facts = found(rows(groups, np.roll(logged, 3, axis=1) if moved == "by 3" else by_chance, np.float64))
+    assert facts["headline"] == (
+        "shuffled within groups: each group has the advantages that trl-grpo gives it, on other rows"
+    )
+    assert causes(facts) == [f"order: {len(groups)}, {groups.size}"]
+
+
+def test_a_shuffle_over_all_groups_is_none_within_them() -> None:
+    mixed = np.random.default_rng(4).permuted(STANDARD.ravel()).reshape(40, 8)
+    assert found(rows(GROUPS, mixed), **KEY)["headline"] is None
+
+
+def test_a_formula_that_is_0_where_the_log_is_0_is_not_nearer_for_that() -> None:
+    """Minus the median, one row of an odd group is 0, and passk-best gives 0 to all but one."""
+    groups = drawn(40, 7)
+    match = match_of(groups, groups - np.median(groups, axis=1, keepdims=True), **KEY)
+    assert match["verdict"] == "none"
+    assert match["plan"]["method"] in {"dr-grpo", "grpo"}
+    assert match["plan"]["divisor"]["level"] == "none"
+
+
 @pytest.mark.parametrize("files", [5, 1])
 def test_advantages_of_other_rows_of_each_step_are_the_headline(files: int, tmp_path: Path) -> None:
     """The trainer shifted its columns and wrote a file for each step: the first row of a step has the advantage of another step, or none."""

@@ -150,3 +150,52 @@ def test_half_a_step_is_allowed_and_never_less_than_the_error_of_the_arithmetic(
     assert Reading(bits=8).of(values) == pytest.approx([2**-8, 2**-8, 2**-7, 0.25], rel=1e-3)
     assert Reading(bits=11).of(np.array([1e-5])) == pytest.approx([2e-5])
     assert Reading().of(values) == pytest.approx([2e-5, 3e-5, 4e-5, 2e-3])
+
+
+# --- constants of rounded logs ---------------------------------------------------------------------------------
+
+SIXTEEN_BITS = {"float16": float16, "bfloat16": bfloat16}
+CENTRED = GRADED - GRADED.mean(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize(("logger", "epsilon"), [*product(SIXTEEN_BITS, [1e-3, 1e-2])])
+def test_a_large_epsilon_is_named_in_sixteen_bits(logger: str, epsilon: float) -> None:
+    match = audited(GRADED, SIXTEEN_BITS[logger](standard(GRADED, epsilon)))["match"]
+    assert match["verdict"] == "match"
+    assert match["flags"] == f"--method grpo --epsilon {epsilon:g}"
+
+
+@pytest.mark.parametrize(
+    ("logger", "factor"), [("float16", 1.7), ("float16", 0.25), ("bfloat16", -1.0), ("bfloat16", 3.0)]
+)
+def test_a_factor_of_few_digits_is_named_in_sixteen_bits(logger: str, factor: float) -> None:
+    match = audited(GRADED, SIXTEEN_BITS[logger](factor * CENTRED))["match"]
+    assert (match["verdict"], match["factor"], match["flags"]) == ("match", factor, "--method dr-grpo")
+
+
+@pytest.mark.parametrize(("logger", "factor"), [("float16", 1.7071), ("bfloat16", 2.37)])
+def test_a_factor_of_more_digits_is_no_formula_in_sixteen_bits(logger: str, factor: float) -> None:
+    assert audited(GRADED, SIXTEEN_BITS[logger](factor * CENTRED))["match"]["verdict"] == "none"
+
+
+@pytest.mark.parametrize("logger", ["3 decimals", "float16"])
+def test_a_clip_of_rounded_values_has_the_bound_with_the_fewest_digits(logger: str) -> None:
+    """0.6 is 0.600098 in float16."""
+    match = audited(GRADED, LOGGERS[logger](standard(GRADED).clip(-0.6, 0.6)))["match"]
+    assert match["verdict"] == "match"
+    assert match["flags"] == "--method grpo --epsilon 0.0001 --set post.clip.lo=-0.6 --set post.clip.hi=0.6"
+
+
+def test_the_share_of_solved_samples_is_named_in_float16() -> None:
+    draw = np.random.default_rng(11)
+    binary = draw.binomial(1, draw.uniform(0.1, 0.9, (40, 1)), (40, 8)).astype(float)
+    n, c = 8, binary.sum(axis=1, keepdims=True)
+    # The mean over pairs of 1 where at least one is solved, minus that over pairs with this row.
+    of_solved, of_failed = 1.0, c / (n - 1)
+    with_row = np.where(binary == 1, of_solved, of_failed)
+    rate = 1 - (n - c) * (n - c - 1) / (n * (n - 1))
+    std = np.sqrt(rate * (1 - rate))
+    logged = np.where(std > 0, (with_row - rate) / np.maximum(std, 1e-12), 0.0)
+    facts = audited(binary, float16(logged))
+    assert facts["match"]["plan"]["method"].startswith("passk")
+    assert facts["match"]["mismatched_rows"] == 0
