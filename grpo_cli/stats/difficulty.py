@@ -261,14 +261,8 @@ def count_ties(groups: pl.DataFrame, rows: pl.DataFrame, sizes: Sequence[int] = 
     compared = comparable(groups)
     found = few(rows[".reward"])
     if found is not None and (*found[0],) == extremes(compared):
-        # If only two values occur, the means say how often.
         low, high = found[0]
-        rates = (compared["mean"] - low) / (high - low)
-        best = (rates * compared["scored"]).round()
-        counts = pl.DataFrame({"n": compared["scored"], "c": best}).cast(pl.Int64)
-        solved = counts.group_by("n", "c").agg(times=pl.len().cast(pl.Int64)).sort("n", "c")
-        n, c, times = _columns(solved)
-        return Ties(n, times, {size: _equal(n, c, size) + _equal(n, n - c, size) for size in sizes}, solved)
+        return _ties_of_two_values(compared, low, high, sizes)
     constant = compared.filter("constant")["scored"].value_counts().sort("scored")
     varying = compared.filter(~pl.col("constant"))
     of_varying = varying["code"].to_numpy()
@@ -278,6 +272,16 @@ def count_ties(groups: pl.DataFrame, rows: pl.DataFrame, sizes: Sequence[int] = 
     ones = np.ones(len(constant))
     equal = {size: np.concatenate([ones, of_groups[of_varying]]) for size, of_groups in repeated.items()}
     return Ties(n, times, equal, None)
+
+
+def _ties_of_two_values(groups: pl.DataFrame, low: float, high: float, sizes: Sequence[int]) -> Ties:
+    """The ties of groups in which only these two rewards occur: their means say how often."""
+    rates = (groups["mean"] - low) / (high - low)
+    best = (rates * groups["scored"]).round()
+    counts = pl.DataFrame({"n": groups["scored"], "c": best}).cast(pl.Int64)
+    solved = counts.group_by("n", "c").agg(times=pl.len().cast(pl.Int64)).sort("n", "c")
+    n, c, times = _columns(solved)
+    return Ties(n, times, {size: _equal(n, c, size) + _equal(n, n - c, size) for size in sizes}, solved)
 
 
 def _equal_in_varying(groups: pl.DataFrame, rows: pl.DataFrame, sizes: Sequence[int]) -> dict[int, Vector]:

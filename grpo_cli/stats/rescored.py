@@ -339,22 +339,23 @@ def _advantages(now: Inspection, before: Inspection) -> MovedAdvantages:
 
 def _largest(now: Inspection, before: Inspection, rows: Index, change: Vector) -> list[DisagreeingRow]:
     """The rows whose reward changes most, ties broken by the change of the advantage."""
-    at = np.flatnonzero(change != 0)
-    size = np.abs(change[at])
-    if len(at) > TOP:  # leave out rows that cannot be among them
-        kept = size >= np.partition(size, -TOP)[-TOP]
-        at, size = at[kept], size[kept]
-    at_rows = rows[at]
-    old, new = (kept_advantages(side.scored.rows[[".advantage", ".kept"]][at_rows]) for side in (before, now))
+    changed = np.flatnonzero(change != 0)
+    size = np.abs(change[changed])
+    if len(changed) > TOP:  # leave out rows that cannot be among them
+        is_large = size >= np.partition(size, -TOP)[-TOP]
+        changed = changed[is_large]
+        size = size[is_large]
+    changed_rows = rows[changed]
+    old, new = (kept_advantages(side.scored.rows[[".advantage", ".kept"]][changed_rows]) for side in (before, now))
     moved = np.abs(np.nan_to_num(old) - np.nan_to_num(new))
-    changed = pl.LazyFrame({"size": size, "moved": moved}).with_row_index("at")
-    first = changed.sort("size", "moved", "at", descending=[True, True, False]).head(TOP).collect()["at"].to_numpy()
+    candidates = pl.LazyFrame({"size": size, "moved": moved}).with_row_index("at")
+    first = candidates.sort("size", "moved", "at", descending=[True, True, False]).head(TOP).collect()["at"]
     rewards = now.raw.rows[".reward"]
     old_rewards = before.raw.rows[".reward"]
     narrow = now.narrow
     lines = []
-    for at in first.tolist():
-        row = int(at_rows[at])
+    for at in first:
+        row = int(changed_rows[at])
         code = narrow.table["group"][row]
         line = DisagreeingRow(
             cut(narrow.label(code), LABEL),
