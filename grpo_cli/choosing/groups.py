@@ -24,7 +24,7 @@ from grpo_cli.read.texts import plain_texts
 from grpo_cli.schemas.table import words
 from grpo_cli.stats import facts
 from grpo_cli.stats.difficulty import pass_at, solved_counts
-from grpo_cli.stats.inspection import Inspection, score_groups
+from grpo_cli.stats.inspection import Inspection, prompt_columns, score_groups
 
 FACTS = (
     "size", "scored", "unscorable", "mean", "std", "min", "max", "spread", "solve_rate", "constant", "nearly", "length",
@@ -277,8 +277,6 @@ def _held_out(inspection: Inspection, share: float, seed: int) -> tuple[str, Mas
 
     Of a key that names a draw of the prompt, such as `group.id`, by its text; also what names the prompt.
     """
-    from grpo_cli.stats.against import prompt_columns
-
     narrow = inspection.narrow
     schema = narrow.request.schema
     names = prompt_columns(narrow)

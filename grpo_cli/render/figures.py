@@ -14,15 +14,15 @@ import polars as pl
 
 from grpo_cli.engine.column_stats import FEW
 from grpo_cli.engine.plan_parts import weighted_sum
-from grpo_cli.read.known_names import CUT_OFF
+from grpo_cli.stats.courses import Course
 from grpo_cli.stats.difficulty import AtSize
 from grpo_cli.stats.facts import BARS, Lines, Number, ValueCounts, at_ends, bins_of, count_by_kind, reward_range
 from grpo_cli.stats.inspection import Inspection, RewardColumn
 from grpo_cli.stats.intervals import Estimate, estimate
 from grpo_cli.stats.rescored import Rescored
 from grpo_cli.stats.runs import Runs
-from grpo_cli.stats.trends import TrendLine, ends, over_steps, thinned
-from grpo_cli.stats.verdicts import EQUAL_AT, course, percent, three
+from grpo_cli.stats.trends import Trend, courses_of_lines, over_steps, thinned
+from grpo_cli.stats.verdicts import EQUAL_AT, course, percent, steps_named, three
 from grpo_cli.values.key_text import cut, labels_of
 
 # Outcomes of a group and its rows, in stacking order.
@@ -211,22 +211,22 @@ def _trends(inspection: Inspection) -> list[Figure]:
         lines = thinned(trend.lines, POINTS)
     else:
         lines = sorted(trend.lines, key=lambda line: -(line.zero_variance or 0.0))[:BARS]
-    runs = _runs_over(inspection, by, trend.lines if is_ordered else lines)
+    runs = _runs_over(inspection, trend if is_ordered else replace(trend, lines=lines))
     bands = _bands(inspection, {str(line.value) for line in lines})
     band = " With the 95% interval, by groups." if bands else ""
     words = ("Mean reward", "The mean reward", "mean reward")
-    reward = _over("mean_reward", by, runs, "mean", words, more=band)
+    reward = _over_runs("mean_reward", runs, "mean", words, more=band)
     own = next(iter(runs))
     for line in reward.lines:
         if line.get("kind", "") == own:
             line.update(bands.get(str(line["value"]), {}))
     words = ("Groups without a gradient", "The share of groups without a gradient", "share of groups")
-    shares = _over("zero_variance", by, runs, "zero_variance", words, shown=percent)
+    shares = _over_runs("zero_variance", runs, "zero_variance", words, shown=percent)
     words = ("Length", "The mean length", "mean length")
-    lengths = _over("length_over", by, runs, "length", words)
+    lengths = _over_runs("length_over", runs, "length", words)
     words = ("Spread within groups", "The standard deviation within groups", "mean std of a group")
-    spread = _over("spread_over", by, runs, "group_std", words, more=" Groups at 0 have no gradient.")
-    drawn = [reward, shares, lengths, spread, _ended(inspection, by, lines)]
+    spread = _over_runs("spread_over", runs, "group_std", words, more=" Groups at 0 have no gradient.")
+    drawn = [reward, shares, lengths, spread, _ended(inspection, replace(trend, lines=lines))]
     left_out = len(trend.lines) - len(lines)
     if not is_ordered and left_out:
         most = f" {left_out:,} values with smaller shares without a gradient are not drawn."
@@ -241,50 +241,60 @@ def _trends(inspection: Inspection) -> list[Figure]:
     return drawn
 
 
-def _runs_over(inspection: Inspection, by: str, lines: Sequence[TrendLine]) -> dict[str, Sequence[TrendLine]]:
-    """These lines, and those of the runs beside them, by the names of the runs; without others there is no name."""
+def _runs_over(inspection: Inspection, own: Trend) -> dict[str, Trend]:
+    """The trend, and those of the runs beside it, by the names of the runs; without others there is no name."""
     beside = inspection.beside
     if not isinstance(beside, Runs):
-        return {"": lines}
-    known = {name: trend.lines for name, trend in beside.trends.items() if trend is not None and trend.column == by}
+        return {"": own}
+    known = {name: one for name, one in beside.trends.items() if one is not None and one.column == own.column}
     if not known:
-        return {"": lines}
-    if not over_steps(lines):
-        values = [line.value for line in lines]
-        for name, some in known.items():
-            known[name] = [line for line in some if line.value in values]
-    return {beside.runs[-1].name: lines, **known}
+        return {"": own}
+    if not over_steps(own.lines):
+        values = [line.value for line in own.lines]
+        for name, one in known.items():
+            known[name] = replace(one, lines=[line for line in one.lines if line.value in values])
+    return {beside.runs[-1].name: own, **known}
+
+
+def _over_runs(
+    name: str, runs: Mapping[str, Trend], fact: str, words: tuple[str, str, str],
+    *, more: str = "", shown: Callable[[float], str] = three,
+) -> Figure:  # fmt: skip
+    """A fact of the trend of each run."""
+    lines = {run: one.lines for run, one in runs.items()}
+    courses = {run: one.courses.get(fact) for run, one in runs.items()}
+    by = next(iter(runs.values())).column
+    return _over(name, by, lines, fact, words, courses, more=more, shown=shown)
 
 
 def _over(
-    name: str, by: str, runs: Mapping[str, Sequence[Any]], fact: str, words: tuple[str, str, str],
+    name: str, by: str, runs: Mapping[str, Sequence[Any]], fact: str, words: tuple[str, str, str], courses: Mapping[str, Course | None],
     *, more: str = "", shown: Callable[[float], str] = three,
 ) -> Figure:  # fmt: skip
     """A fact of each run over the values of a column; the words are its title, what it is and its axis."""
     title, what, axis = words
     field = "share" if shown is percent else "mean"
     drawn = []
-    courses = []
+    said = []
     for at, (run, lines) in enumerate(runs.items()):
         kind = {"kind": run} if run else {}
         for line in thinned(lines, POINTS):
             number = getattr(line, fact)
             if number is not None:
                 drawn.append({"value": _axis_value(line.value), field: number, **kind})
-        if said := _course(lines, fact, shown):
-            courses.append(f"{run}: {said}" if at else f"{what} {said}")
-    caption = "; ".join(courses) + "." * bool(courses) + more
+        of_run = courses.get(run)
+        goes = _between(lines, fact, shown) if of_run is None else course(of_run, shown, steps_named(by))
+        if goes:
+            said.append(f"{run}: {goes}" if at else f"{what} {goes}")
+    caption = "; ".join(said) + "." * bool(said) + more
     drawn_as, over = KIND[over_steps(next(iter(runs.values()), ()))]
     return Figure(name, drawn_as, f"{title} {over} {by}", caption, drawn, x=by, y=axis)
 
 
-def _course(lines: Sequence[Any], name: str, shown: Callable[[float], str]) -> str:
-    """How a number goes from the first fifth of the lines to the last, or between which categories it lies."""
-    if over_steps(lines):
-        pair = ends(lines, name)
-        return "" if pair is None else course(pair, shown)
+def _between(lines: Sequence[Any], name: str, shown: Callable[[float], str]) -> str:
+    """Between which categories a number lies."""
     known = [(value, line.value) for line in lines if (value := getattr(line, name)) is not None]
-    if not known:
+    if not known or over_steps(lines):
         return ""
     known.sort(key=itemgetter(0))
     (least, low), (most, high) = known[0], known[-1]
@@ -298,7 +308,7 @@ def _off_policy(inspection: Inspection) -> list[Figure]:
         return []
     words = ("Off-policy", "KL(old, new) of a token", "KL (k3) of a token")
     return [
-        _over("off_policy" + "_" * at, by.column, {"": by.lines}, "k3", words)
+        _over("off_policy" + "_" * at, by.column, {"": by.lines}, "k3", words, {"": courses_of_lines(by.lines, ["k3"]).get("k3")})
         for at, by in enumerate(known.by) if len(by.lines) > 1
     ]  # fmt: skip
 
@@ -323,22 +333,22 @@ def _bands(inspection: Inspection, shown: Collection[str]) -> dict[str, dict[str
     return bands
 
 
-def _ended(inspection: Inspection, by: str, lines: Sequence[TrendLine]) -> Figure:
+def _ended(inspection: Inspection, trend: Trend) -> Figure:
     """The shares of responses that were cut off, and of rows without a reward, if there are any."""
-    shares = {"without a reward": {str(line.value): line.unscorable / line.rows for line in lines}}
-    if "stop" in inspection.columns and inspection.by is not None:
-        stops = inspection.narrow.carried[inspection.columns["stop"]].cast(pl.String)
-        cut_off = stops.str.to_lowercase().is_in([*CUT_OFF]).fill_null(value=False)
-        of_values = pl.DataFrame({"value": inspection.by, "cut_off": cut_off}).group_by("value").mean()
-        shares["truncated"] = {str(value): share for value, share in of_values.iter_rows()}
+    shares = {"without a reward": [line.unscorable / line.rows for line in trend.lines]}
+    if "stop" in inspection.columns:
+        shares["truncated"] = [line.truncated or 0.0 for line in trend.lines]
     kinds = {}
+    courses: dict[str, Course | None] = {}
     for kind, of in shares.items():
-        if any(of.values()):
-            kinds[kind] = [
-                SimpleNamespace(value=line.value, rows=line.rows, share=of[str(line.value)]) for line in lines
-            ]
+        if any(of):
+            lines = zip(trend.lines, of, strict=True)
+            kinds[kind] = [SimpleNamespace(value=line.value, rows=line.rows, share=share) for line, share in lines]
+            courses[kind] = courses_of_lines(kinds[kind], ["share"]).get("share")
+    if "truncated" in courses:
+        courses["truncated"] = trend.courses.get("truncated")
     words = ("Truncated or failed", f"The share {next(iter(kinds), '')}", "share of rows")
-    return _over("ended", by, kinds, "share", words, shown=percent)
+    return _over("ended", trend.column, kinds, "share", words, courses, shown=percent)
 
 
 def _axis_value(value: Any) -> Any:

@@ -45,8 +45,8 @@ from grpo_cli.stats.inspection import (
     key_columns,
 )
 from grpo_cli.stats.off_policy import CLIP, NUMBERS, QUANTILES, TAILS, Drift, DriftTrend
-from grpo_cli.stats.trends import Trend, TrendLine, over_steps, thinned
-from grpo_cli.stats.verdicts import equal_at, label_of_equal, nearly_equal, percent
+from grpo_cli.stats.trends import Trend, over_steps, thinned
+from grpo_cli.stats.verdicts import equal_at, label_of_equal, nearly_equal, percent, three, way
 from grpo_cli.values.cells import texts_of_nested
 from grpo_cli.values.key_text import cut, labels_of, plain
 
@@ -60,7 +60,7 @@ NAME = 12  # characters of the name of a reward column at a matrix
 NAMED = 3  # the names of up to this many reward columns fit over a matrix
 RATES = 9  # up to this many solve rates have a line each
 # Columns of a trend that fit on 80 characters; --format csv has all.
-SPARKED = ("mean", "group_std", "zero_variance", "length")
+SPARKED = ("mean", "group_std", "zero_variance", "length", "truncated")
 SHOWN = ("groups", *SPARKED)
 # Columns of the drift of a policy.
 DRIFTS = {
@@ -68,7 +68,17 @@ DRIFTS = {
     "token_ess": "ESS",
 }  # fmt: skip
 SHARES = frozenset(
-    {"zero_variance", "all_best", "all_worst", *TAILS, "clipped_above", "clipped_below", "token_ess", "sequence_ess"}
+    {
+        "zero_variance",
+        "truncated",
+        "all_best",
+        "all_worst",
+        *TAILS,
+        "clipped_above",
+        "clipped_below",
+        "token_ess",
+        "sequence_ess",
+    }
 )
 
 
@@ -90,7 +100,7 @@ def render(facts: Inspected, console: Console, browse: str = "", *, asked: Colle
     run = facts.steps or facts.by
     heads = {"group_std": "in group", "zero_variance": label_of_equal(facts.summary.plan)}
     if run is not None:
-        _sparklines(run.lines, heads, sheet)
+        _sparklines(run, heads, sheet)
     if not full:
         sheet.text("Add --full for the rest: distribution, solve rates, spread, groups.", style="dim")
         sheet.blank()
@@ -155,15 +165,15 @@ def _columns_of(rows: Sequence[RowLine]) -> list[Column]:
 # --- trend and groups --------------------------------------------------------------------------------------
 
 
-def _sparklines(lines: Sequence[TrendLine], heads: Mapping[str, str], sheet: Sheet) -> None:
-    """The main numbers over the steps; categories have no order in which they could rise or fall."""
-    if not over_steps(lines):
+def _sparklines(run: Trend, heads: Mapping[str, str], sheet: Sheet) -> None:
+    """The main numbers over the steps, with the ends that the verdict has; categories have no order in which they could rise or fall."""
+    if not over_steps(run.lines):
         return
     for key in SPARKED:
-        values = [getattr(line, key) for line in lines]
-        known = [_cell(key, value) for value in values if value is not None]
-        if len(known) > 1:
-            sheet.row(heads.get(key, key), f"{strip(values, SPARKS)}  {known[0]} to {known[-1]}")
+        values = [getattr(line, key) for line in run.lines]
+        if key in run.courses and sum(value is not None for value in values) > 1:
+            ends = way(run.courses[key], percent if key in SHARES else three)
+            sheet.row(heads.get(key, key), f"{strip(values, SPARKS)}  {' to '.join(ends)}")
     sheet.blank()
 
 

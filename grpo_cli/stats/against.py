@@ -17,14 +17,11 @@ import polars as pl
 
 from grpo_cli.engine.moments import Vector
 from grpo_cli.errors import DataError, Way
-from grpo_cli.read.known_names import STEPS
-from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.pairs import key_texts
 from grpo_cli.stats.difficulty import DIGITS
 from grpo_cli.stats.facts import reward_range
-from grpo_cli.stats.inspection import Inspection
+from grpo_cli.stats.inspection import Inspection, prompt_columns
 from grpo_cli.stats.intervals import Rewards, dealt, noise, of_two_values
-from grpo_cli.values.paths import PARENT
 
 ONE_SIDED = 1.6448536269514722  # standard deviations from 0 at which the sign of a number is 95 % certain
 LISTED = 5  # prompts that gained or lost most
@@ -122,16 +119,6 @@ def _prompt_columns(now: Inspection, before: Inspection) -> tuple[str, ...]:
     if not kept[0] or kept[0] != kept[1]:
         raise DataError("the two runs have different group keys", Way("--group", lead="name the prompt with"))
     return kept[0]
-
-
-def prompt_columns(narrow: Narrow) -> tuple[str, ...]:
-    """The columns of the key that name the prompt: all but steps, places, and those that only say where the key is unique."""
-    rule = narrow.rule
-    places = {*STEPS, PARENT}
-    if rule.within not in rule.key:
-        places.add(rule.within or "")
-    names = [name for name in narrow.key.columns if name not in places and not name.startswith("@")]
-    return tuple(names or narrow.request.layout.flags.group)  # a key whose only name is like that of a step
 
 
 def rewards_of(run: Inspection, keys: pl.Series, prompts: pl.Series, ends: tuple[float, float]) -> Rewards:

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.group_stats import finite_means, finite_stds, group_extremes
+from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, Status, score
 from grpo_cli.errors import UnknownName
@@ -22,15 +23,18 @@ from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding
 from grpo_cli.stats import correlations, difficulty, facts
 from grpo_cli.stats.correlations import Lengths
+from grpo_cli.stats.courses import Course, course
 from grpo_cli.stats.difficulty import AtSize, Difficulty, Spread
 from grpo_cli.stats.document import ABSENT, Absent, asked_by
 from grpo_cli.stats.facts import Number
 from grpo_cli.stats.off_policy import OffPolicy
 from grpo_cli.stats.trends import Trend, TrendLine, in_order, over_steps
-from grpo_cli.values.cells import Kind
+from grpo_cli.values.cells import Kind, bare_texts
+from grpo_cli.values.paths import PARENT
 
 TOP = 3  # groups listed at either end
 SORT = "std"
+OF_GROUPS = {"group_std": "std", "zero_variance": "constant"}  # facts of a trend that are of groups, and their column
 FILE = "file"
 EMPTY = ("", "[]", "{}")  # no text, or no messages
 # What groups can be sorted by, and what a line of the list shows.
@@ -320,6 +324,16 @@ def key_columns(narrow: Narrow, facts: Collection[str]) -> list[pl.Series]:
     return [key.alias(f"key.{key.name}") if key.name in facts else key for key in narrow.key]
 
 
+def prompt_columns(narrow: Narrow) -> tuple[str, ...]:
+    """The columns of the key that name the prompt: all but steps, places, and those that only say where the key is unique."""
+    rule = narrow.rule
+    places = {*known_names.STEPS, PARENT}
+    if rule.within not in rule.key:
+        places.add(rule.within or "")
+    names = [name for name in narrow.key.columns if name not in places and not name.startswith("@")]
+    return tuple(names or narrow.request.layout.flags.group)  # a key whose only name is like that of a step
+
+
 # --- columns -----------------------------------------------------------------------------------------------
 
 
@@ -341,7 +355,7 @@ def _columns(names: Sequence[str], view: View, binding: Binding) -> dict[str, st
         "prompt": first(known_names.PROMPTS),
         "named": view.text,
         "cluster": view.cluster,
-        "stop": first(known_names.TRUNCATED, names) if view.by_steps else None,
+        "stop": first(known_names.TRUNCATED, names),
         "advantage": first(known_names.ADVANTAGES, names),
         "version": first(known_names.VERSIONS, names) if view.logprobs else None,
     }
@@ -569,7 +583,9 @@ def trend(of: Inspection, part: Literal["by", "steps"] = "by") -> Trend | None:
     value_of_group = codes[of.narrow.groups.first.to_numpy()]
     unscorable = codes[~rows[".scorable"].to_numpy()]
     mean = finite_means(codes, rows[".reward"], size)
-    length = finite_means(codes, rows["length"], size) if "length" in rows.columns else np.full(size, np.nan)
+    nothing = np.full(size, np.nan)
+    length = finite_means(codes, rows["length"], size) if "length" in rows.columns else nothing
+    cut_off = truncated(of)
     two = (groups["scored"] > 1).to_numpy()
     constant = groups["constant"].to_numpy()
     worst, best = facts.at_ends(groups["max"].to_numpy(), facts.reward_range(groups))
@@ -589,9 +605,58 @@ def trend(of: Inspection, part: Literal["by", "steps"] = "by") -> Trend | None:
         "std": finite_stds(codes, rows[".reward"], mean),
         **shares,
         "length": length,
+        "truncated": nothing
+        if cut_off is None
+        else np.bincount(codes, cut_off, size) / np.bincount(codes, minlength=size),
     }
     lines = pl.DataFrame(columns).with_columns(pl.col(*sums) / pl.Series(comparable))
     lines = facts.only_finite(lines)
     ordered = in_order(values)
     named = zip(ordered, lines[ordered].iter_rows(named=True), strict=True)
-    return Trend(of.columns[part], [TrendLine(value=values[at], **line) for at, line in named])
+    of_values = [TrendLine(value=values[at], **line) for at, line in named]
+    courses = {}
+    if over_steps(of_values):
+        place = np.empty(size, np.int64)
+        place[ordered] = np.arange(size)
+        courses = _courses(of, place[codes], place[value_of_group], [line.value for line in of_values])
+    return Trend(of.columns[part], of_values, courses)
+
+
+def truncated(of: Inspection) -> Vector | None:
+    """For each row whether its response was cut off, as 0 and 1; None if no column says so."""
+    column = of.narrow.carried.get(of.columns.get("stop", ""))
+    if column is None:
+        return None
+    reasons = bare_texts(column).str.to_lowercase()
+    return reasons.is_in([*known_names.CUT_OFF]).fill_null(value=False).cast(pl.Float64).to_numpy()
+
+
+def _courses(of: Inspection, of_rows: Index, of_groups: Index, named: Sequence[Any]) -> dict[str, Course]:
+    """How the facts of a trend go over its values, whose places are those of each row and of each group."""
+    groups = of.groups
+    group = of.rows["group"].to_numpy()
+    in_one = bool((of_groups[group] == of_rows).all())
+    prompts = _prompts(of.narrow, groups, in_one=in_one)
+    prompt_of_row = None if prompts is None else prompts[group]
+    two = (groups["scored"] > 1).to_numpy()
+    prompts_of_two = None if prompts is None else prompts[two]
+    rows = {"mean": of.rows[".reward"].cast(pl.Float64).fill_null(np.nan).to_numpy()}
+    if "length" in of.rows.columns:
+        rows["length"] = of.rows["length"].fill_null(np.nan).to_numpy()
+    if (cut_off := truncated(of)) is not None:
+        rows["truncated"] = cut_off
+    by_group = {
+        name: groups[column].cast(pl.Float64).fill_null(np.nan).to_numpy()[two] for name, column in OF_GROUPS.items()
+    }
+    found = {name: course(of_rows, values, named, prompt_of_row) for name, values in rows.items()}
+    found |= {name: course(of_groups[two], values, named, prompts_of_two) for name, values in by_group.items()}
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def _prompts(narrow: Narrow, groups: pl.DataFrame, *, in_one: bool) -> Index | None:
+    """The prompt of each group as a number; None if every prompt is in one step: that of its only group, all rows of which are `in_one`."""
+    names = [name for name in prompt_columns(narrow) if name in narrow.key.columns]
+    if not names:
+        return None
+    coded = encode([narrow.key[name] for name in names])
+    return None if in_one and coded.size == len(groups) else coded.codes.to_numpy().astype(np.int64)

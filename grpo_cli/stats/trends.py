@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.moments import Vector
+from grpo_cli.stats.courses import Course, course
 from grpo_cli.stats.facts import Number
 from grpo_cli.values.cells import JSON_TEXT, canonical
 
 Line = TypeVar("Line")
-
-Z = 1.959963984540054  # the normal quantile of an interval of 95 %
-RARE = 1.32  # from an interval of 95 % to one of 99 %: a page tells several trends
-FEWEST = 5  # values whose distances from a line say what chance does; fewer hide a rise that everybody sees
-# Student's t quantile by degrees of freedom, where the series in `student` is too coarse.
-T = {1: 12.7062, 2: 4.30265, 3: 3.18245, 4: 2.77645}
 
 
 @dataclass(frozen=True)
@@ -45,6 +38,7 @@ class TrendLine:
     # the share of groups whose rewards are all the worst, among those with at least two; None without such groups
     all_worst: Number
     length: Number  # the mean response length of these rows; None if it is not known
+    truncated: Number  # the share of these rows whose response was cut off; None if no column says so
 
 
 @dataclass(frozen=True)
@@ -53,13 +47,8 @@ class Trend:
 
     column: str  # whose values have a line each
     lines: Sequence[TrendLine]  # in the order of the values: as numbers if all of them are, else as text
-
-
-def student(freedom: int) -> float:
-    """The quantile of Student's t for an interval of 95 %."""
-    series = ((Z**3 + Z) / 4, (5 * Z**5 + 16 * Z**3 + 3 * Z) / 96, (3 * Z**7 + 19 * Z**5 + 17 * Z**3 - 15 * Z) / 384)
-    near = Z + sum(term / freedom**power for power, term in enumerate(series, 1))
-    return float(T.get(freedom, near))
+    # how each fact of a line goes over the values, if they are numbers: what is beyond chance, and its ends
+    courses: Mapping[str, Course]
 
 
 def over_steps(lines: Sequence[Any]) -> bool:
@@ -67,37 +56,17 @@ def over_steps(lines: Sequence[Any]) -> bool:
     return len(lines) > 1 and all(isinstance(line.value, (int, float)) for line in lines)
 
 
-class Ends(NamedTuple):
-    """The mean of a fact over the first fifth of the values, the last fifth and all, and whether it rises or falls beyond chance."""
-
-    first: float
-    last: float
-    mean: float
-    differ: bool
-
-
-def ends(lines: Sequence[Any], fact: str) -> Ends | None:
-    """The ends of a trend, each value with its rows; None if one end is unknown."""
-    many = max(1, len(lines) // 5)
-    means = []
-    for part in (lines[:many], lines[-many:], lines):
-        known = [(value, line.rows) for line in part if (value := getattr(line, fact)) is not None]
-        if not known:
-            return None
-        values, rows = map(np.array, zip(*known, strict=True))
-        means.append(float(values @ rows / rows.sum()))
-    first, last, mean = means
-    return Ends(first, last, mean, differ=len(values) < FEWEST or _has_slope(values))
-
-
-def _has_slope(values: Vector) -> bool:
-    """Whether the line through these values rises or falls by more than their distances from it would by chance (Student's t test)."""
-    size = len(values)
-    at = np.arange(size) - (size - 1) / 2
-    slope = at @ values / (at @ at)
-    away = values - values.mean() - slope * at
-    error = math.sqrt(away @ away / (size - 2) / (at @ at))
-    return bool(abs(slope) > RARE * student(size - 2) * error)
+def courses_of_lines(lines: Sequence[Any], facts: Sequence[str]) -> dict[str, Course]:
+    """How these facts go over the lines, each with its rows; nothing of categories, or of facts that no line has."""
+    found = {}
+    if over_steps(lines):
+        named = [line.value for line in lines]
+        rows = np.array([line.rows for line in lines], np.float64)
+        for fact in facts:
+            values = np.array([getattr(line, fact) for line in lines], np.float64)  # NaN for None
+            if (one := course(np.arange(len(lines)), values, named, rows=rows)) is not None:
+                found[fact] = one
+    return found
 
 
 def in_order(values: pl.Series) -> list[int]:

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.read.prompt_check import SeveralPrompts
+from grpo_cli.stats.courses import Course, fifths
 from grpo_cli.stats.facts import Distribution, ZeroVariance, marks_of
 from grpo_cli.stats.inspection import Inspected, Inspection
-from grpo_cli.stats.trends import Ends, TrendLine, ends, over_steps
+from grpo_cli.stats.intervals import Z
+from grpo_cli.stats.trends import Trend, TrendLine, over_steps
 
 # Thresholds from which something is worth a sentence.
 CONSTANT = 0.1  # share of groups without a gradient that needs advice
@@ -22,6 +24,7 @@ REPEATED = 0.05  # share of repeated responses that is too much
 EQUAL_AT = ("always solved", "never solved", "all equal between")
 ALL_WORST = "is the verifier right, or is every prompt too hard?"
 ALL_BEST = "is the verifier right, or is every prompt too easy?"
+ROUNDED = 1e-6  # a smaller change, as a part of the mean, is rounding
 LEAST = 1e-3  # the smallest share that one decimal of a percent can show
 
 
@@ -91,30 +94,66 @@ def _trend(facts: Inspected) -> Iterator[str]:
     """How a run went, from its first steps to its last; of categories, the one with the most groups without a gradient."""
     without = "without a gradient" if facts.summary.plan.gives_equal_rewards_0 else "with equal rewards"
     for trend in filter(None, (facts.steps, facts.by)):
-        way = _course if over_steps(trend.lines) else _worst
-        yield from way(trend.column, trend.lines, without)
+        if over_steps(trend.lines):
+            yield from _over(trend, without)
+        else:
+            yield from _worst(trend.column, trend.lines, without)
 
 
-def _course(column: str, lines: Sequence[TrendLine], without: str) -> Iterator[str]:
-    kinds = (
-        ("mean", "the mean reward", three),
-        ("zero_variance", f"the share of groups {without}", percent),
-        ("length", "the mean length", three),
+def _over(trend: Trend, without: str) -> Iterator[str]:
+    """What moves over the steps, from where to where, and what has no trend beyond chance."""
+    steps = "steps" if "step" in trend.column else f"values of {trend.column}"
+    name = steps_named(trend.column)
+    told = [(words, shown, trend.courses[fact]) for fact, words, shown in _told(without) if fact in trend.courses]
+    if not told:
+        return
+    few = [f"{words} {course(one, shown, name)}" for words, shown, one in told if one.shape == "few"]
+    moves = [f"{words} {course(one, shown, name)}" for words, shown, one in told if moving(one, shown)]
+    rest = [
+        f"{words} ({unmoved(one, shown)})"
+        for words, shown, one in told
+        if one.shape != "few" and not moving(one, shown)
+    ]
+    over = f"Over {len(trend.lines):,} {steps}"
+    if few:
+        yield f"{over}, too few to tell a trend from chance, {listed(few)}."
+    if moves:
+        yield f"{over}, {listed(moves)}{_ends_in_words(trend)}."
+    if rest:
+        yield f"{'No' if moves else f'{over}, no'} trend beyond chance in {listed(rest)}."
+
+
+def _told(without: str) -> Iterator[tuple[str, str, Callable[[float], str]]]:
+    """The facts of a trend that a verdict tells, with their words and how their numbers are written."""
+    yield "mean", "the mean reward", three
+    yield "truncated", "the share of truncated responses", percent
+    yield "zero_variance", f"the share of groups {without}", percent
+    yield "length", "the mean length", three
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Parts of a sentence with commas and an "and"."""
+    *others, last = parts
+    return f"{', '.join(others)}{',' * (len(others) > 1)} and {last}" if others else last
+
+
+def steps_named(column: str) -> str:
+    """What the values of a trend are called before their numbers."""
+    return "steps" if "step" in column else column
+
+
+def _ends_in_words(trend: Trend) -> str:
+    """Which steps are the ends, and whether their prompts are the same."""
+    values = [line.value for line in trend.lines]
+    many = fifths(len(values))[1]
+    ends = (
+        f"{steps_named(trend.column)} {values[0]} to {values[many - 1]} against {values[-many]} to {values[-1]}"
+        if many > 1
+        else ""
     )
-    said = []
-    for fact, words, shown in kinds:
-        pair = ends(lines, fact)
-        if pair is not None:
-            said.append(f"{words} {course(pair, shown)}")
-    if said:
-        steps = "steps" if "step" in column else f"values of {column}"
-        many = max(1, len(lines) // 5)
-        moves = any("goes from" in words for words in said)
-        means = f" (means of the first and the last {many})" if many > 1 and moves else ""
-        *others, last = said
-        if others:
-            last = f"{', '.join(others)}, and {last}"
-        yield f"Over {len(lines):,} {steps}, {last}{means}."
+    same = "on the same prompts" if any(one.same_prompts for one in trend.courses.values()) else ""
+    words = ", ".join(filter(None, (ends, same)))
+    return f" ({words})" if words else ""
 
 
 def _worst(column: str, lines: Sequence[TrendLine], without: str) -> Iterator[str]:
@@ -127,14 +166,56 @@ def _worst(column: str, lines: Sequence[TrendLine], without: str) -> Iterator[st
         yield f"By {column}, {percent(least)} ({low}) to {percent(most)} ({high}) of the groups are {without}."
 
 
-def course(of: Ends, shown: Callable[[float], str]) -> str:
-    """How something goes from one end to the other: "goes from 0.3 to 0.6", or that it stays."""
-    before = shown(of.first)
-    after = shown(of.last)
-    if of.differ and before != after:
-        return f"goes from {before} to {after}"
+def moving(of: Course, shown: Callable[[float], str]) -> bool:
+    """Whether something moves beyond chance, and by so much that its written numbers differ."""
+    return of.shape in {"line", "turn", "end"} and len({*way(of, shown)}) > 1
+
+
+def way(of: Course, shown: Callable[[float], str]) -> list[str]:
+    """The numbers on the way from one end to the other: two, or three with a turn or a jump."""
+    numbers = [of.first, *([] if of.turn is None else [of.turn]), of.last]
+    return [*map(shown, numbers)]
+
+
+def course(of: Course, shown: Callable[[float], str], steps: str = "steps") -> str:
+    """How something goes from one end to the other of its steps, or that nothing is beyond chance."""
+    numbers = way(of, shown)
+    if of.shape == "few":
+        return (
+            f"is {numbers[0]} in all"
+            if len({*numbers, shown(of.mean)}) == 1
+            else f"is {numbers[0]} at first and {numbers[-1]} at last"
+        )
+    if not moving(of, shown):
+        return f"has no trend beyond chance ({unmoved(of, shown)})"
+    first, *turn, last = numbers
+    if of.shape == "end":
+        before = of.first if of.turn is None else of.turn
+        word = "falls" if of.last < before else "rises"
+        end = f"{last} in the last {of.end_steps} {steps}" if of.end_steps > 1 else f"{last} at the end"
+        return f"goes from {first} to {turn[0]} and then {word} to {end}" if turn else f"{word} from {first} to {end}"
+    if of.shape == "turn":
+        return f"goes from {first} to {turn[0]} ({steps} {of.turn_from} to {of.turn_to}) and then to {last}"
+    return f"goes from {first} to {last}"
+
+
+def unmoved(of: Course, shown: Callable[[float], str]) -> str:
+    """The mean of what has no trend, and between what the change over the run is."""
     mean = shown(of.mean)
-    return f"stays at {mean}" if before == after == mean else f"stays near {mean}"
+    if of.change_low is None or of.change_high is None:
+        return mean
+    if max(abs(of.change_low), abs(of.change_high)) <= ROUNDED * abs(of.mean):
+        return f"always {mean}"
+    return f"{mean}, between {changed(of.change_low, shown)} and {changed(of.change_high, shown)} over the run"
+
+
+def changed(by: float, shown: Callable[[float], str]) -> str:
+    """A change with its sign: of a share in points.
+
+    >>> changed(-0.021, three), changed(1512.3, three), changed(0.12, percent)
+    ('-0.021', '+1,512', '+12 points')
+    """
+    return f"{100 * by:+.2g} points" if shown is percent else f"{by:+.2g}" if abs(by) < 1 else f"{by:+,.0f}"
 
 
 def three(value: float) -> str:
@@ -214,10 +295,10 @@ def _advice(facts: Inspected) -> str:
     ways = []
     if constant.share != 1:
         ways.append("dropping them (--zero-variance drop)")
-    if constant.all_best > constant.all_worst:
-        ways.append("sampling harder prompts")
-    elif constant.all_worst > constant.all_best:
-        ways.append("sampling easier prompts")
+    # A group without a gradient that is as likely to be always as never solved says nothing about the prompts.
+    more = constant.all_best - constant.all_worst
+    if more**2 > Z**2 * (constant.all_best + constant.all_worst):
+        ways.append(f"sampling {'harder' if more > 0 else 'easier'} prompts")
     return f" Consider {' or '.join(ways)}." if ways else ""
 
 

@@ -16,7 +16,7 @@ from grpo_cli.guests.browse.model import GroupLine, Model, Rollout
 from grpo_cli.read.texts import Labels
 from grpo_cli.render.text import clean, column, number, strip
 from grpo_cli.stats.trends import Trend
-from grpo_cli.stats.verdicts import percent
+from grpo_cli.stats.verdicts import percent, three, way
 
 Column = tuple[str, Callable[[Sequence[GroupLine]], list[str]]]  # its head, and its texts for some groups
 BLOCK = 64  # groups whose lines are made together
@@ -146,12 +146,15 @@ def trend_line(trend: Trend, width: int, equal: str) -> str:
     lines = trend.lines
     parts = [f"{clean(trend.column)} {lines[0].value} to {lines[-1].value}"]
     room = max(4, (width - len(parts[0]) - 60) // 2)
-    for title, key, shown in (("mean", "mean", number), (equal, "zero_variance", percent)):
+    for title, key, shown in (
+        ("mean", "mean", three),
+        (equal, "zero_variance", percent),
+        ("truncated", "truncated", percent),
+    ):
         values = [getattr(line, key) for line in lines]
-        numbers = [value for value in values if value is not None]
-        if numbers:
-            course = strip(values, room, missing=MISSING)
-            parts.append(f"{title} {course} {shown(numbers[0])} to {shown(numbers[-1])}")
+        if key in trend.courses and (key != "truncated" or any(values)):
+            drawn = strip(values, room, missing=MISSING)
+            parts.append(f"{title} {drawn} {' to '.join(way(trend.courses[key], shown))}")
     text = "  ".join(parts)
     return set_cell_size(text, min(cell_len(text), width))
 

@@ -382,7 +382,7 @@ def test_captions_say_what_a_figure_shows() -> None:
     log = log.with_columns(truncated=pl.Series(map(int, truncated.replace(" ", ""))))
     log.write_parquet("a.parquet")
     figures = drawn_of("a.parquet", by_steps=True, method="rloo")
-    assert figures["ended"].caption == "The share truncated goes from 0% to 44.4%."
+    assert figures["ended"].caption == "The share truncated is 0% at first and 44.4% at last."
     assert figures["sizes"].caption == "Groups have 4 to 5 rows; 83.3% have 4."
     without = "48% of the rows have the advantage 0 and no gradient; the others have -0.667 to 0.75."
     assert figures["advantages"].caption == without
@@ -416,7 +416,7 @@ def test_the_runs_that_are_compared_are_in_the_same_figures() -> None:
         lines = chart["datasets"][chart["data"]["name"]]
         assert Counter(line["kind"] for line in lines) == {"now.jsonl": 4, "first": 4, "b.jsonl": 4}
         assert {line[field] for line in lines if line["kind"] == "now.jsonl"} == {now}
-    assert "The mean reward stays at 0.5; first: stays at 0.25; b.jsonl: stays at 0.75." in page
+    assert "The mean reward is 0.5 in all; first: is 0.25 in all; b.jsonl: is 0.75 in all." in page
     assert "b.jsonl solves more of these prompts than first: +50.0 points" in page
     rates = json.dumps(charts["run_rates"])
     changes = json.dumps(charts["run_changes"])

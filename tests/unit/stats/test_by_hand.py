@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +18,7 @@ from grpo_cli.read.prompt_check import SeveralPrompts
 from grpo_cli.stats.correlations import correlation
 from grpo_cli.stats.facts import Summary
 from grpo_cli.stats.gates import Numbers
+from grpo_cli.stats.trends import courses_of_lines
 from grpo_cli.stats.verdicts import percent, verdicts
 from tests.support.command import adv, facts_of, ran
 
@@ -53,18 +53,21 @@ def facts(text: str = "{}", **change: Any) -> Any:
     made.rewards = {"reward": SimpleNamespace(zero_variance_share=0.0, weight=1, count=100, min=0.0, max=1.0)}
     made.warnings = values["warnings"]
     made.summary = made
+    for trend in filter(None, (made.by, made.steps)):
+        trend.courses = courses_of_lines(trend.lines, ("mean", "truncated", "zero_variance", "length"))
     return made
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ('{"zero_variance": {"share": 0.3, "groups": 3, "all_best": 2, "all_worst": 1}}', "30% of groups have no gradient: 20% always solved, 10% never solved. Consider dropping them (--zero-variance drop) or sampling harder prompts."),
-        ('{"zero_variance": {"share": 0.3, "groups": 3, "all_best": 1, "all_worst": 2}}', "30% of groups have no gradient: 10% always solved, 20% never solved. Consider dropping them (--zero-variance drop) or sampling easier prompts."),
+        ('{"groups": 100, "zero_variance": {"share": 0.3, "groups": 30, "all_best": 21, "all_worst": 9}}', "30% of groups have no gradient: 21% always solved, 9% never solved. Consider dropping them (--zero-variance drop) or sampling harder prompts."),
+        ('{"groups": 100, "zero_variance": {"share": 0.3, "groups": 30, "all_best": 9, "all_worst": 21}}', "30% of groups have no gradient: 9% always solved, 21% never solved. Consider dropping them (--zero-variance drop) or sampling easier prompts."),
+        ('{"groups": 200, "zero_variance": {"share": 0.715, "groups": 143, "all_best": 72, "all_worst": 71}}', "71.5% of groups have no gradient: 36% always solved, 35.5% never solved. Consider dropping them (--zero-variance drop)."),
         ('{"zero_variance": {"share": 0.2, "groups": 2, "all_best": 1, "all_worst": 1}}', "20% of groups have no gradient: 10% always solved, 10% never solved. Consider dropping them (--zero-variance drop)."),
-        ('{"zero_variance": {"share": 1.0, "groups": 10, "all_best": 4, "all_worst": 6}}', "100% of groups have no gradient: 40% always solved, 60% never solved. Consider sampling easier prompts."),
+        ('{"zero_variance": {"share": 1.0, "groups": 10, "all_best": 1, "all_worst": 9}}', "100% of groups have no gradient: 10% always solved, 90% never solved. Consider sampling easier prompts."),
         ('{"zero_variance": {"share": 0.3, "groups": 3, "all_best": 2, "all_worst": 1}, "plan": {"gives_equal_rewards_0": false}}', "30% of groups have equal rewards: 20% always solved, 10% never solved."),
-        ('{"zero_variance": {"share": 0.25, "groups": 2, "all_best": 2, "all_worst": 0}}', "25% of the 8 groups that can be compared have no gradient: 25% always solved. Consider dropping them (--zero-variance drop) or sampling harder prompts."),
+        ('{"zero_variance": {"share": 0.25, "groups": 2, "all_best": 2, "all_worst": 0}}', "25% of the 8 groups that can be compared have no gradient: 25% always solved. Consider dropping them (--zero-variance drop)."),
         ('{"zero_variance": {"share": 0.4, "groups": 4, "all_best": 4, "all_worst": 0}, "at_size": [{"size": 5, "alive": 0.9, "found": "sample"}, {"size": 20, "alive": 0.7, "low": 0.66, "high": 0.74, "found": "model"}]}', "With 20 rows per group, 66% to 74% of the groups would have a gradient instead of 60%."),
         ('{"zero_variance": {"share": 0.6, "groups": 6, "all_best": 6, "all_worst": 0}, "at_size": [{"size": 20, "alive": 0.45, "low": 0.43, "high": 0.47, "found": "model"}]}', "More rows per group would hardly help: most prompts are too easy or too hard for that."),
         ('{"unscorable": 1}', "1 row (1%) has no finite reward. compute stops at them unless --missing says how to treat them."),
@@ -188,60 +191,69 @@ def steps(means: Iterable[float], length: int | None = None) -> dict[str, Any]:
     lines = []
     for step, mean in enumerate(means):
         tokens = length and length + step
-        lines.append({"value": step, "rows": 8, "mean": mean, "zero_variance": None, "length": tokens})
+        lines.append(
+            {"value": step, "rows": 8, "mean": mean, "zero_variance": None, "length": tokens, "truncated": None}
+        )
     return {"column": "step", "lines": lines}
 
 
-def test_a_trend_within_chance_is_not_told_as_one() -> None:
+def test_a_trend_within_chance_is_said_as_that() -> None:
     """Twenty steps, whose mean rises by 0.001 each, from 0.5, and is 0.1 above or below that; then 0.005."""
 
-    def run(spread: float, count: int = 20) -> str:
+    def run(spread: float, count: int = 20) -> list[str]:
         means = [0.5 + step / 1000 + spread * (-1) ** step for step in range(count)]
-        return verdicts(facts(by=steps(means, length=1500)))[0]
+        return verdicts(facts(by=steps(means, length=1500)))[:2]
 
-    assert run(0.1) == (
-        "Over 20 steps, the mean reward stays near 0.51, and the mean length goes from 1,502 to 1,518 (means of the first and the last 4)."
+    assert run(0.1) == [
+        "Over 20 steps, the mean length goes from 1,502 to 1,518 (steps 0 to 3 against 16 to 19).",
+        "No trend beyond chance in the mean reward (0.51, between -0.23 and +0.21 over the run).",
+    ]
+    assert "the mean reward goes from 0.502 to 0.518" in run(0.005)[0]
+    few, *_ = run(0.0, 9)
+    assert few == (
+        "Over 9 steps, too few to tell a trend from chance, the mean reward is 0.5 at first and 0.508 at last "
+        "and the mean length is 1,500 at first and 1,508 at last."
     )
-    assert "the mean reward goes from 0.502 to 0.518" in run(0.005)
-    assert "the mean reward stays near 0.522" in run(0.1, 5)  # whatever the first and the last step are
-    assert "the mean reward goes from 0.6 to 0.403" in run(0.1, 4)  # too few for a test
-
-
-def test_a_trend_is_told_as_often_as_its_line_is_no_chance() -> None:
-    """The slope of 24 values, and its standard error, by least squares; runs without a trend are told as one in 1 of 100."""
-    draws = np.random.default_rng(0)
-    places = np.arange(24)
-    for rise, least, most in ((0.0, 0, 6), (0.02, 195, 200)):
-        told = 0
-        for _ in range(200):
-            means = 0.5 + rise * places + draws.normal(0, 0.1, 24)
-            (slope, _), cov = np.polyfit(places, means, 1, cov=True)
-            bound = 1.32 * 2.0739 * math.sqrt(cov[0, 0])  # Student's t of 22 degrees, 95 %
-            run, *_ = verdicts(facts(by=steps(means)))
-            assert ("goes from" in run) == (abs(slope) > bound)
-            told += "goes from" in run
-        assert least <= told <= most
 
 
 def line(value: object, mean: float, rows: int = 8, zero_variance: float | None = 0.5) -> dict[str, Any]:
-    return {"value": value, "rows": rows, "groups": 20, "mean": mean, "zero_variance": zero_variance, "length": None}
+    known = {"value": value, "rows": rows, "groups": 20, "mean": mean, "zero_variance": zero_variance}
+    return {**known, "length": None, "truncated": None}
 
 
 def test_a_run_is_a_sentence() -> None:
     """Of ten steps, the first two and the last two are compared, each with its rows."""
-    between = [line(step, 0.5) for step in range(2, 9)]
-    of_steps = [line(0, 0.1, rows=4), line(1, 0.4), *between, line(9, 0.7, zero_variance=0.25)]
-    run, *_ = verdicts(facts(by={"column": "step", "lines": of_steps}))
-    assert run == (
-        "Over 10 steps, the mean reward goes from 0.3 to 0.6, and the share of groups without a gradient stays near 47.4% "
-        "(means of the first and the last 2)."
-    )
+    shares = (0.5, 0.25, 0.5, 0.75, 0.25, 0.5, 0.75, 0.25, 0.5, 0.25)
+    of_steps = [line(step, step / 10, rows=8 if step else 4, zero_variance=share) for step, share in enumerate(shares)]
+    told = verdicts(facts(by={"column": "step", "lines": of_steps}))
+    assert told[:2] == [
+        "Over 10 steps, the mean reward goes from 0.0667 to 0.85 (steps 0 to 1 against 8 to 9).",
+        "No trend beyond chance in the share of groups without a gradient (44.7%, between -77 points and +61 points over the run).",
+    ]
     run, *_ = verdicts(facts(by={"column": "epoch", "lines": [line(0, 0.25), line(1, 0.25)]}))
-    assert run.startswith("Over 2 values of epoch, the mean reward stays at 0.25, and ")
-    assert run.endswith("stays at 50%.")
-    there_and_back = [line(step, 0.5, zero_variance=share) for step, share in enumerate((0.5, 0.25, 0.25, 0.5))]
-    run, *_ = verdicts(facts(by={"column": "step", "lines": there_and_back}))
-    assert run.endswith("stays near 37.5%.")
+    assert run == (
+        "Over 2 values of epoch, too few to tell a trend from chance, the mean reward is 0.25 in all "
+        "and the share of groups without a gradient is 50% in all."
+    )
+    still, *_ = verdicts(
+        facts(by={"column": "step", "lines": [line(step, 0.25, zero_variance=None) for step in range(12)]})
+    )
+    assert still == "Over 12 steps, no trend beyond chance in the mean reward (always 0.25)."
+
+
+def test_a_peak_and_a_collapse_are_told_with_their_steps() -> None:
+    wave = [0.002 * (-1) ** step for step in range(20)]
+    peak = [0.4 + 0.02 * min(step, 24 - step) + wave[step] for step in range(20)]
+    told, *_ = verdicts(facts(by=steps(peak)))
+    assert told == (
+        "Over 20 steps, the mean reward goes from 0.43 to 0.61 (steps 12 to 15) and then to 0.53 (steps 0 to 3 against 16 to 19)."
+    )
+    collapsed = [0.5 + wave[step] if step < 18 else 0.0 for step in range(20)]
+    told, *_ = verdicts(facts(by=steps(collapsed)))
+    assert told.startswith("Over 20 steps, the mean reward falls from 0.5 to 0 in the last 2 steps")
+    risen = [0.3 + 0.02 * step + wave[step] if step < 19 else 0.0 for step in range(20)]
+    told, *_ = verdicts(facts(by=steps(risen)))
+    assert told.startswith("Over 20 steps, the mean reward goes from 0.33 to 0.63 and then falls to 0 at the end")
 
 
 def test_of_categories_the_best_and_the_worst_are_named() -> None:

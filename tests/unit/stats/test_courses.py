@@ -1,0 +1,143 @@
+"""What is told of how a number goes over the steps: against simulated runs, and against numbers by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from grpo_cli.stats.courses import course, fifths, step_effects
+from grpo_cli.stats.intervals import beyond, quantile
+from tests.support.command import facts_of, ran
+from tests.support.trend_runs import KINDS, PROMPTS, STEPS, Kind, courses, drawn
+
+RUNS = 200
+# Of 200 runs, how many false claims a share of 2 or 5 % exceeds once in a thousand times.
+MOST = {"no trend": 11, "no trend, shocks": 21}
+
+
+@pytest.mark.parametrize("recur", [True, False], ids=["recurring", "new"])
+@pytest.mark.parametrize("steps", STEPS)
+@pytest.mark.parametrize("name", [*MOST])
+def test_runs_without_a_trend_are_hardly_ever_told_as_one(name: str, steps: int, *, recur: bool) -> None:
+    found = courses(RUNS, steps, KINDS[name], 1, recur=recur)
+    assert sum(one.shape != "none" for one in found) <= MOST[name]
+
+
+@pytest.mark.parametrize(
+    ("steps", "kind", "shape", "least"),
+    [
+        (40, "+0.1", "line", 170),
+        (40, "+0.2", "line", 198),
+        (40, "peak of 0.2", "turn", 90),
+        (20, "collapse by 0.4", "end", 190),
+    ],
+)
+def test_runs_that_rise_turn_or_collapse_are_told_so(steps: int, kind: str, shape: str, least: int) -> None:
+    shapes = Counter(one.shape for one in courses(RUNS, steps, KINDS[kind], 2, recur=True))
+    assert shapes[shape] >= least  # type: ignore[index] # a literal
+
+
+def test_within_prompts_a_rise_is_found_that_the_means_of_steps_hide() -> None:
+    shapes = [Counter(one.shape for one in courses(RUNS, 40, KINDS["+0.1"], 3, recur=recur)) for recur in (True, False)]
+    assert shapes[0]["line"] > 1.5 * shapes[1]["line"]
+
+
+def test_the_early_and_the_late_steps_never_differ_against_what_is_told() -> None:
+    """The means of the first and the last fifth, on the prompts of both, beside the direction of the claim."""
+    random = np.random.default_rng(4)
+    for rise in np.linspace(-0.2, 0.2, 60):
+        run = drawn(20, Kind(rise=rise, shocks=True), random, recur=True)
+        told = course(run.steps, run.means, range(20), run.prompts)
+        assert told is not None
+        if told.shape == "line":
+            early, late = run.steps < 4, run.steps >= 16
+            both = np.intersect1d(run.prompts[early], run.prompts[late])
+            changes = [
+                run.means[late & (run.prompts == p)].mean() - run.means[early & (run.prompts == p)].mean() for p in both
+            ]
+            apart = np.mean(changes) / (np.std(changes, ddof=1) / np.sqrt(len(changes)))
+            assert apart * (told.last - told.first) > 0 or abs(apart) < 1.96
+
+
+def test_the_effects_of_steps_are_those_of_least_squares() -> None:
+    random = np.random.default_rng(0)
+    run = drawn(12, KINDS["+0.2"], random, recur=True)
+    rows = random.integers(1, 9, len(run.means)).astype(float)
+    found = step_effects(run.steps, run.means, run.prompts, rows)
+    design = np.hstack([np.eye(12)[run.steps], np.eye(64)[run.prompts]])
+    by_hand = np.linalg.lstsq(design * np.sqrt(rows)[:, None], run.means * np.sqrt(rows), rcond=None)[0][:12]
+    assert found is not None
+    assert found - found.mean() == pytest.approx(by_hand - by_hand.mean())
+
+
+def test_steps_that_no_prompt_links_are_not_compared_on_the_same_prompts() -> None:
+    """Two halves of the run, each with prompts of its own; and two epochs in one order, whose steps go in pairs."""
+    steps = np.repeat(np.arange(20), PROMPTS)
+    values = np.random.default_rng(0).random(len(steps))
+    prompt = np.tile(np.arange(PROMPTS), 20)
+    for prompts in (prompt + PROMPTS * (steps >= 10), prompt + PROMPTS * (steps % 10)):
+        told = course(steps, values, range(20), prompts)
+        assert told is not None
+        assert not told.same_prompts
+    told = course(steps, values, range(20), prompt)
+    assert told is not None
+    assert told.same_prompts
+
+
+def test_without_recurring_prompts_the_slope_is_tested_as_by_hand() -> None:
+    """Distances from the line that alternate have no positive correlation: then Student's t of the slope is the plain one."""
+    values = 0.5 + 0.01 * np.arange(16) + 0.03 * (-1.0) ** np.arange(16)
+    told = course(np.arange(16), values, range(16))
+    (slope, _), cov = np.polyfit(np.arange(16), values, 1, cov=True)
+    half = quantile(0.01, 14) * np.sqrt(cov[0, 0])
+    assert told is not None
+    assert (told.change_low, told.change_high) == pytest.approx((15 * (slope - half), 15 * (slope + half)))
+    assert (told.shape, told.first, told.last) == ("line", values[:3].mean(), values[-3:].mean())
+
+
+def test_a_quantile_is_where_the_chance_is() -> None:
+    for freedom in (1, 2, 5, 38, 97):
+        for chance in (0.05, 0.01, 0.001):
+            assert beyond(quantile(chance, freedom), freedom) == pytest.approx(chance)
+    assert quantile(0.05, 10) == pytest.approx(2.2281, abs=1e-4)
+
+
+def test_many_steps_are_tested_in_blocks_and_named_by_their_values() -> None:
+    at = np.arange(1_000)
+    values = np.minimum(at, 1_400 - at) / 1_000 + 0.01 * np.random.default_rng(0).normal(size=1_000)
+    told = course(at, values, [10 * step for step in at])
+    assert told is not None
+    assert (told.shape, told.turn_from, told.turn_to) == ("turn", 6000, 7990)
+    assert (told.first, told.turn) == pytest.approx((0.0995, 0.65), abs=0.01)
+
+
+def test_the_fifths_of_a_run_cover_it() -> None:
+    for steps in range(5, 60):
+        edges = fifths(steps)
+        assert edges[0] == 0
+        assert edges[-1] == steps
+        assert all(first < after for first, after in pairwise(edges))
+
+
+def test_one_trend_has_one_pair_of_numbers_in_text_json_and_page() -> None:
+    """40 steps, whose 16 prompts come from a pool of 64: adjusted for prompts, and the same everywhere."""
+    run = drawn(40, KINDS["+0.2"], np.random.default_rng(5), recur=True)
+    solved = np.round(run.means * 8).astype(int)
+    reward = np.concatenate([np.arange(8) < k for k in solved]).astype(int)
+    frame = pl.DataFrame({"prompt_id": np.repeat(run.prompts, 8), "step": np.repeat(run.steps, 8), "reward": reward})
+    frame.write_ndjson("run.jsonl")
+    facts = facts_of("inspect run.jsonl --group prompt_id,step --json")
+    mean = facts["by"]["courses"]["mean"]
+    assert mean["same_prompts"]
+    pair = f"{mean['first']:.3g} to {mean['last']:.3g}"
+    out = ran("inspect run.jsonl --group prompt_id,step", COLUMNS="200").out
+    assert f"█  {pair}\n" in out.replace("▆  ", "█  ").replace("▇  ", "█  ")
+    assert f"the mean reward goes from {pair}" in out
+    assert "on the same prompts" in out
+    ran("report run.jsonl --group prompt_id,step -o run.html")
+    assert f"The mean reward goes from {pair}." in Path("run.html").read_text(encoding="utf-8")
