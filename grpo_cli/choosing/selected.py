@@ -16,8 +16,7 @@ from grpo_cli.engine.moments import Index
 from grpo_cli.read.group_keys import encode
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.stats import facts
-from grpo_cli.stats.against import prompt_columns
-from grpo_cli.stats.inspection import Inspection, learned_from
+from grpo_cli.stats.inspection import Inspection, learned_from, prompt_columns
 
 VERSION: Final = 1
 
