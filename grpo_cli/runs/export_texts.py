@@ -20,7 +20,7 @@ from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Index
 from grpo_cli.errors import DataError, Way
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.texts import EMPTY, Converted, TextColumns, TextStore, hashes_of, refuse_no_text
+from grpo_cli.read.texts import Converted, TextColumns, TextStore, hashes_of, refuse_no_text
 from grpo_cli.targets.table import Reads
 from grpo_cli.values.cells import Excerpt, Place
 from grpo_cli.values.json_text import items_of
@@ -64,7 +64,7 @@ class RecordColumns(TextColumns):
     @property
     def read(self) -> list[str]:
         """All columns that are read for a record."""
-        return list(dict.fromkeys([*self.names, *self.beside]))
+        return _columns_of(self.names, self.beside)
 
     @property
     def beside(self) -> list[str]:
@@ -140,8 +140,7 @@ class _Looking:
                         yield name, self._rows[start + at], texts.gather(at)
                 self._see(texts, name, start)
             if tools:
-                has_some = ~frame[columns.tools].is_in(EMPTY) & frame[columns.tools].is_not_null()
-                self.with_tools[start : start + len(frame)] = has_some.to_numpy()
+                self.with_tools[start : start + len(frame)] = chat.have_tools(_of_file(frame, columns.tools))
             start += len(frame)
 
     def _count(self, found: Chats, name: str, start: int) -> None:
@@ -261,8 +260,8 @@ def _group(frame: pl.DataFrame, columns: RecordColumns, place: Place) -> pl.Data
     responses = columns.reads.names.get("responses", "responses") if columns.reads else "responses"
     record = {name: _as_list(one[name]) if name == responses else one[name][0] for name in one.columns}
     if columns.tools:
-        record[TOOLS] = _tools(frame[columns.tools][:1], place)[0]
-    record |= {name: _as_list(frame[name]) for name in columns.keep}
+        record[TOOLS] = _tools(_of_file(frame, columns.tools)[:1], place)[0]
+    record |= {name: _as_list(_of_file(frame, name)) for name in columns.keep}
     return pl.DataFrame({name: pl.Series([text], dtype=pl.String) for name, text in record.items()})
 
 
@@ -396,9 +395,9 @@ def _one_turn(lists: pl.Series, place: Place) -> pl.Series:
 def _beside(frame: pl.DataFrame, columns: RecordColumns, place: Place) -> Iterator[pl.Series]:
     """The tools and the columns to keep of these rows."""
     if columns.tools:
-        yield _tools(frame[columns.tools], place).alias(TOOLS)
+        yield _tools(_of_file(frame, columns.tools), place).alias(TOOLS)
     for name in columns.keep:
-        yield frame[name]
+        yield _of_file(frame, name)
 
 
 def _tools(texts: pl.Series, place: Place) -> pl.Series:
@@ -418,10 +417,11 @@ def _refuse_two_values(
 ) -> None:
     """Refuse a pair whose rows do not share what its record is to keep."""
     for name in names:
-        differs = better[name].ne_missing(worse[name])
+        ours, theirs = _of_file(better, name), _of_file(worse, name)
+        differs = ours.ne_missing(theirs)
         if differs.any():
             at = differs.arg_max() or 0
-            raise two_values(name, (better[name][at], worse[name][at]), (places[0](at), places[1](at)), "a pair")
+            raise two_values(name, (ours[at], theirs[at]), (places[0](at), places[1](at)), "a pair")
 
 
 def refuse_different(narrow: Narrow, rows: Index, codes: Index, names: Sequence[str]) -> None:
@@ -460,7 +460,7 @@ def _texts_at(
     A file may lack the columns `beside`: they are null there. Conversations that are `converted` are read from there.
     """
     done = 0
-    read = list(dict.fromkeys([*columns, *beside]))
+    read = dict.fromkeys([*columns, *beside])
     for at, here in narrow.by_file(narrow.places_of(rows)):
         table = narrow.tables[at]
         lacks = [name for name in beside if name not in columns and _lacks(narrow, at, here, name)]
@@ -469,10 +469,25 @@ def _texts_at(
             missing = [pl.lit(None, pl.String).alias(name) for name in lacks]
             whole = frame.with_columns(missing)
             of_frame = rows[done : done + len(frame)]
+            whole = whole.with_columns(whole[name].alias(_in_file(name)) for name in beside if name in columns)
             if converted is not None:
                 whole = whole.with_columns(converted.into(whole[name], name, of_frame) for name in columns)
-            yield whole[read], _places(narrow, of_frame)
+            yield whole[_columns_of(columns, beside)], _places(narrow, of_frame)
             done += len(frame)
+
+
+def _in_file(name: str) -> str:
+    """What a column beside the texts is called that is one of the texts as well, and stays what it is in the file."""
+    return f"{name} (as in the file)"
+
+
+def _columns_of(texts: Sequence[str], beside: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys([*texts, *(_in_file(name) if name in texts else name for name in beside)]))
+
+
+def _of_file(frame: pl.DataFrame, name: str) -> pl.Series:
+    """A column beside the texts."""
+    return (frame[_in_file(name)] if _in_file(name) in frame.columns else frame[name]).alias(name)
 
 
 def _lacks(narrow: Narrow, at: int, here: Index, name: str) -> bool:

@@ -131,6 +131,10 @@ class _Turns:
     def read(self, text: str) -> None:
         """Read a list of items; NoMessage if one of them is no message of any form."""
         values = json.loads(text)
+        if _are_nodes(values):
+            values = [node["message"] for node in _last_branch(values)]
+            text = _json(values)
+            self.changed = True
         said = [_only_text(value) for value in values]
         if None not in said:  # nearly all conversations of Responses without tools
             self.changed = True
@@ -279,6 +283,32 @@ class _Turns:
         self.texts.append(_json(message))
 
 
+def _are_nodes(values: Sequence[Any]) -> bool:
+    """Whether these are the nodes of a trace of verifiers: each has a message, and most the number of the node before it."""
+    return all(
+        isinstance(value, dict) and isinstance(value.get("message"), dict) and "role" not in value for value in values
+    )
+
+
+def _last_branch(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The nodes from the root to the last leaf, as verifiers' own `Trace.messages` takes them.
+
+    There are several branches where a harness rewrote its history. Nodes without parents follow each other.
+    """
+    if not any("parent" in node for node in nodes):
+        return [*nodes]
+    parents = [node.get("parent") for node in nodes]
+    for at, parent in enumerate(parents):
+        if parent is not None and not (isinstance(parent, int) and 0 <= parent < at):
+            raise NoMessage(f"the parent of a node of the trace is none of the nodes before it: {parent}")
+    at = max(at for at in range(len(nodes)) if at not in parents)
+    branch = [nodes[at]]
+    while (before := parents[at]) is not None:
+        at = before
+        branch.append(nodes[at])
+    return branch[::-1]
+
+
 def _said(role: str, text: str) -> str:
     """The JSON text of a message that is a role and a text."""
     return f'{{"role": {_json_text(role)}, "content": {_json_text(text)}}}'
@@ -407,6 +437,13 @@ def _is_whole(text: str) -> bool:
 # --- tools -------------------------------------------------------------------------------------------------------
 
 
+def have_tools(texts: pl.Series) -> pl.Series:
+    """Whether these JSON texts hold tools: lists of some, or traces whose nodes do."""
+    some = texts.is_not_null() & ~texts.is_in(["null", '""', "[]"])
+    nodes = texts.str.contains(r"^\[\s*\{") & texts.str.contains(r'"parent"\s*:') & texts.str.contains(r'"message"\s*:')
+    return some & (~nodes | texts.str.contains(r'"tools"\s*:\s*\[\s*[^\s\]]')).fill_null(value=False)
+
+
 def tools(text: str | None) -> str | None:
     """The JSON text of a list of tools as `{"type": "function", "function": {...}}`; None where a row has none.
 
@@ -416,6 +453,9 @@ def tools(text: str | None) -> str | None:
     if isinstance(value, str):  # stored as JSON in a text
         text = value
         value = _parsed(value) if value.strip() else None
+    if isinstance(value, list) and value and _are_nodes(value):  # the root has the tools of its branch
+        value = _last_branch(value)[0].get("tools")
+        text = _json(value)
     if value is None or value == []:
         return None
     if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
@@ -431,7 +471,9 @@ def _tool(tool: Mapping[str, Any]) -> Mapping[str, Any]:
         return tool
     if not isinstance(tool.get("name"), str):
         raise NoMessage(f"a tool has no name: {_json(tool)[:60]}")
-    function = {name: value for name, value in tool.items() if name not in {"type", "input_schema"}}
+    function = {
+        name: value for name, value in tool.items() if name not in {"type", "input_schema"} and value is not None
+    }
     if "input_schema" in tool:
         function.setdefault("parameters", tool["input_schema"])
     return {"type": "function", "function": function}

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from grpo_cli.write.chat import NoMessage, chats, joined, kinds, tools, unanswered, with_instructions
+from grpo_cli.write.chat import NoMessage, chats, have_tools, joined, kinds, tools, unanswered, with_instructions
 
 USER = {"role": "user", "content": "q"}
 ANSWER = {"role": "assistant", "content": "a"}
@@ -214,3 +214,29 @@ def test_tools_of_every_form_are_those_of_a_chat() -> None:
 def test_tools_that_are_no_list_are_said(text: str) -> None:
     with pytest.raises(NoMessage, match="tools are no list of objects"):
         tools(text)
+
+
+def test_of_a_trace_with_branches_the_last_is_the_conversation() -> None:
+    """As `Trace.messages` of verifiers 0.4.0 has it: the harness threw the second answer away and asked again."""
+    said = [USER, {**ANSWER, "content": "first"}, {**USER, "content": "more"}, {**ANSWER, "content": "second"}, ANSWER]
+    nodes = [{"message": one, "parent": at} for one, at in zip(said, (None, 0, 1, 2, 2), strict=True)]
+    assert chat(nodes) == [*said[:3], ANSWER]
+    assert chat([{"message": one} for one in said]) == said
+
+
+@pytest.mark.parametrize("parent", [1, 7, -1, "0"])
+def test_a_trace_whose_parents_lead_nowhere_is_said(parent: Any) -> None:
+    nodes = [{"message": USER, "parent": None}, {"message": ANSWER, "parent": parent}]
+    found = chats(pl.Series([json.dumps(nodes)]))
+    assert found.wrong[0].startswith("the parent of a node of the trace is none of the nodes before it")
+
+
+def test_tools_of_a_trace_are_those_of_the_root_of_its_last_branch() -> None:
+    roots = [
+        {"message": USER, "parent": None, "tools": [{"type": "function", "name": name, "strict": None}]}
+        for name in "ab"
+    ]
+    traced = [json.dumps(roots), json.dumps([{"message": USER, "parent": None}]), "[]", None]
+    assert have_tools(pl.Series(traced)).to_list() == [True, False, False, False]
+    assert json.loads(str(tools(traced[0]))) == [{"type": "function", "function": {"name": "b"}}]
+    assert tools(traced[1]) is None
