@@ -100,7 +100,9 @@ def to_know(wanted: Wanted, looked: Looked | None, rows: Index, written: str, ou
         yield f"{', '.join([*readers(kind), 'a loss of your own'])}; {', '.join(ignoring)} ignore the weight: --copies N"
         return
     if reads is None:
-        as_they_are = [row.name for row in targets().values() if _fits(row, kind, written, output)]
+        as_they_are = [
+            row.name for row in targets().values() if _fits(row, kind, written, output, pooled=bool(wanted.pool))
+        ]
         if as_they_are:
             yield f"{', '.join(as_they_are)} as it is; --target NAME writes the form of another"
         return
@@ -114,7 +116,7 @@ def to_know(wanted: Wanted, looked: Looked | None, rows: Index, written: str, ou
             yield say
 
 
-def _fits(row: Target, kind: str, written: str, output: Output) -> bool:
+def _fits(row: Target, kind: str, written: str, output: Output, *, pooled: bool) -> bool:
     """Whether a trainer reads a file of this form as it is."""
     is_lines = output.format.same_as(registry.lines())
     suffix = LINES if is_lines else Path(output.name).suffix
@@ -122,6 +124,7 @@ def _fits(row: Target, kind: str, written: str, output: Output) -> bool:
     return (
         reads is not None
         and reads.form == written
+        and (pooled or not reads.pooled)
         and suffix in row.suffixes_of(kind)
         and not (reads.names or reads.without or reads.turns or reads.folder or reads.arguments or reads.tools)
     )
@@ -147,4 +150,6 @@ def written_form(
     plain = looked is not None and not in_turns and bool(looked.plain[looked.of(rows)].any())
     if plain:
         return "texts"
-    return "messages" if "messages" in names else "turns"
+    of_prompts = names[:1] == ["prompt"] and not {"completion", "chosen", "responses"} & {*names}
+    one_list = "messages" in names or of_prompts or (isinstance(columns, RecordColumns) and columns.form == "messages")
+    return "messages" if one_list else "turns"

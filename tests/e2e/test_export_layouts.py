@@ -178,7 +178,7 @@ def of_tau2(text: str) -> list[dict[str, Any]]:
 def prime_rl() -> tuple[Path, str]:
     rows = []
     for at, (text, reward) in enumerate(ANSWERS):
-        trace = {
+        trace: dict[str, Any] = {
             "agent": {"name": "solver"},
             "id": f"t{at}",
             "nodes": of_nodes(text),

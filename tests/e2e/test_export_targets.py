@@ -98,6 +98,11 @@ def test_without_a_target_the_trainers_that_read_the_file_as_it_is_are_named() -
     assert "trl" in named
     assert "verl" not in named
     assert "ms-swift" in read_by("--to sft --form messages -o out.parquet")[0]
+    assert (
+        read_by("--to pairs --form messages -o out.jsonl") == []
+    )  # nobody reads both sides as one list by these names
+    assert read_by("--to prompts -o out.jsonl") == []  # each group's, which may be a prompt several times
+    assert "slime" in read_by("--to prompts --pool -o out.jsonl")[0]
 
 
 @pytest.mark.parametrize(
