@@ -57,7 +57,8 @@ def main() -> NoReturn:
     except BrokenPipeError:
         _leave(BROKEN_PIPE)
     except OSError as error:
-        where = error.filename or "reading or writing failed"  # a full disk, a missing permission, a closed stream
+        # A full disk, a missing permission, a closed stream.
+        where = error.filename or ("reading or writing failed" if _has_folder() else "the working directory")
         _leave(1, f"{where}: {reason(error)}")
     except BaseException as error:
         if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
@@ -169,6 +170,15 @@ def _ignore_signals() -> None:
     """There is nothing left to unwind, and an exception at interpreter exit would print a traceback."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
+
+
+def _has_folder() -> bool:
+    """Whether the working directory is still there."""
+    try:
+        os.getcwd()  # noqa: PTH109 - nothing needs its path
+    except OSError:
+        return False
+    return True
 
 
 def _leave(status: int, message: str = "") -> NoReturn:

@@ -96,6 +96,8 @@ def _without_waiting(path: str, flags: int) -> int:
     except OSError as error:
         if error.errno != errno.ENXIO:
             raise
+        if stat.S_ISSOCK(Path(path).stat().st_mode):
+            raise DataError("is a socket", "give -o FILE", place=path) from None
         raise DataError("a pipe that nothing reads", ["start its reader first", "give -o FILE"], place=path) from None
     os.set_blocking(fd, True)
     return fd
@@ -292,6 +294,12 @@ def _explained(target: Path, *, in_place: bool = False) -> Iterator[None]:
         raise explained from error
 
 
+def _is_of_ours(name: object, folder: Path) -> bool:
+    """Whether it is the name of a temporary file in a folder: ours, or of `TemporaryFile`."""
+    path = Path(str(name))
+    return path.parent == folder and bool(_TEMPORARY.fullmatch(path.name) or path.name.startswith("tmp"))
+
+
 def _refusal(target: Path, error: OSError, elsewhere: str) -> DataError | None:
     """The error with what the user can do; None if it has nothing to do with the output."""
     place = str(target)
@@ -302,4 +310,6 @@ def _refusal(target: Path, error: OSError, elsewhere: str) -> DataError | None:
         return DataError(f"cannot be written: {reason(error)}", elsewhere, place=place, written=written)
     if error.errno in {errno.ENOENT, errno.ENOTDIR} and not target.parent.is_dir():
         return DataError(f"there is no directory {target.parent}", f"mkdir -p {target.parent}", place=place)
+    if error.errno == errno.ENOENT and _is_of_ours(error.filename, target.parent):  # as in /proc
+        return DataError(f"no file can be made in {target.parent}", elsewhere, place=place)
     return None

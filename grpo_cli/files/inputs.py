@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, ClassVar, NamedTuple, Self, cast
 
 from grpo_cli.errors import DataError, InputChanged, UsageError, Way, reason
 from grpo_cli.files.kept import note
-from grpo_cli.files.named import content, inside, regular
+from grpo_cli.files.named import content, inside, opened_to_read, regular
 from grpo_cli.files.trials import is_job
 
 PACKED = (".gz", ".zst")
@@ -283,10 +283,10 @@ def pinned(path: Path) -> Input:
         return source
     if stat.S_ISDIR(mode):
         raise DataError(f"{path}: is a directory", "name a file in it")
-    if stat.S_ISREG(mode):
+    if stat.S_ISREG(mode) and (source.pin.size or not _has_bytes(path)):
         return source
     try:
-        stream = open(path, "rb")  # noqa: PTH123, SIM115 - also takes /dev/fd/N
+        stream = opened_to_read(path)
     except OSError as error:
         raise _unreadable(source.name, error) from None
     with stream:
@@ -294,6 +294,18 @@ def pinned(path: Path) -> Input:
         if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not stream.isatty()):
             raise DataError("is a device", "name a file or a pipe", place=path)
         return spool(stream, str(path))
+
+
+def _has_bytes(path: Path) -> bool:
+    """Whether a file that says to be empty has bytes: those of /proc do."""
+    try:
+        handle = regular(path)
+    except OSError:
+        return False  # who opens it to read is told
+    if handle is None:
+        return False
+    with handle:
+        return bool(handle.read(1))
 
 
 def spool(stream: BinaryIO, name: str = "-") -> Input:

@@ -5,21 +5,27 @@ Whoever made a file wrote the paths in it; that of a user is not checked here.
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
+import select
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
-from grpo_cli.errors import DataError, Way, reason
+from grpo_cli.errors import DataError, Way, printable, reason
 from grpo_cli.files.kept import note
 
 _COPY = "copy the folder without links (cp -rL), or remove it"
 # Folders in the cache of the Hugging Face hub: of links, and of what they lead to.
 _LINKED = "snapshots"
 _BLOBS = "blobs"
+_TURN = 100  # milliseconds that a pipe is waited for at once, so that Ctrl-C is seen
+_SILENT_FOR = 1000  # milliseconds after which a line says that it is waited for
+_log: Final = logging.getLogger(__name__)
 
 
 def inside(folder: Path, name: str) -> Path:
@@ -73,6 +79,38 @@ def regular(path: Path | str) -> BinaryIO | None:
         return handle
     handle.close()
     return None
+
+
+def opened_to_read(path: Path | str) -> BinaryIO:
+    """An open file or pipe, whatever its name leads to; of a named pipe that nobody writes to, a line says after a second what is waited for.
+
+    A plain `open` of such a pipe would not say so, and Ctrl-C would not always end it: polars restarts calls that it interrupts.
+    """
+    try:
+        handle = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - the caller closes it
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(errno.ENXIO, "it is a socket: name a file or a pipe", str(path)) from None
+        raise
+    try:
+        if stat.S_ISFIFO(os.fstat(handle.fileno()).st_mode) and Path(os.path.realpath(path)).exists():
+            _wait_for_writer(handle.fileno(), path)
+        os.set_blocking(handle.fileno(), True)
+    except BaseException:
+        handle.close()
+        raise
+    return handle
+
+
+def _wait_for_writer(fd: int, path: Path | str) -> None:
+    """Wait until a pipe has bytes, or has had a writer."""
+    waiting = select.poll()
+    waiting.register(fd, select.POLLIN)
+    turns = 0
+    while not waiting.poll(_TURN):
+        turns += 1
+        if turns * _TURN == _SILENT_FOR:
+            _log.warning("grpo-adv: %s is a pipe: waiting for its writer", printable(str(path)))
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import DataError, UsageError, Way, reason
 from grpo_cli.files.kept import note
+from grpo_cli.files.named import opened_to_read
 from grpo_cli.options.export_kinds import EXPORT_KINDS
 from grpo_cli.options.given import Given
 from grpo_cli.options.meant import unknown_option
@@ -205,7 +206,7 @@ def _check_values(given: Given) -> None:
 def _bytes(path: str, hint: str) -> bytes:
     """The content of a file, up to the limit."""
     try:
-        with open(path, "rb") as handle:  # noqa: PTH123 - a name as it was given
+        with opened_to_read(path) as handle:
             note(os.fstat(handle.fileno()))
             raw = handle.read(LARGEST_CONFIG + 1)
     except OSError as error:

@@ -77,7 +77,7 @@ class OnFiles:
         The files of other runs are found as well: no output is written over one of them.
         """
         for path in self.earlier.values():
-            if path != STDOUT:  # standard input is read once
+            if path != STDOUT and not Path(path).is_fifo():  # standard input and a pipe are read once
                 find_inputs([path])
         inputs, skipped = find_inputs(self.inputs, output_folder)
         return open_tables(inputs, self.binding, over), skipped

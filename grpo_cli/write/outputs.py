@@ -16,7 +16,7 @@ import polars as pl
 from grpo_cli.engine.extra_columns import MASKED
 from grpo_cli.engine.score import Scored
 from grpo_cli.errors import DataError, GrpoError, UsageError, Way
-from grpo_cli.files.atomic import ELSEWHERE
+from grpo_cli.files.atomic import ELSEWHERE, refuse_unwritable
 from grpo_cli.files.compression import suffix_of
 from grpo_cli.files.inputs import is_readable
 from grpo_cli.files.kept import identity_of, is_input
@@ -305,6 +305,7 @@ def refuse_summary(output: Output, targets: Sequence[Target]) -> None:
         if shared:
             raise UsageError(f"--summary and an output are both {path}", "give the summary another name")
     refuse_path(path, force=output.force, flag="--summary")
+    refuse_unwritable([path])  # it is written last
 
 
 # --- columns -----------------------------------------------------------------------------------------------
