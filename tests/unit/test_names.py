@@ -27,7 +27,7 @@ KNOWN = {
     "guests/audit/groupings.py": {"drop(LEFT_OUT)"},
     "stats/compare.py": {"select(reward)"},
     "guests/audit/float32.py": {"select((name for name in table.columns if not name.startswith('reward.')))"},
-    "guests/audit/solve.py": {"col(names)", "select(names)", "select(*names)"},  # rewards by position
+    "guests/audit/weights.py": {"col(names)", "select(names)", "select(*names)"},  # rewards by position
     "guests/audit/trial.py": {
         "col([name for name in self.table.columns if name.startswith('reward.') or name in plan.needs])",
         "select(*read)",  # rewards by position, and roles

@@ -16,13 +16,14 @@ from grpo_cli.engine import presets
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip, Divisor
+from grpo_cli.guests.audit.baselines import starts_of
 from grpo_cli.guests.audit.candidates import EPSILONS, Candidate, Said, plain_method, untried
-from grpo_cli.guests.audit.causes import Cause, cause_of_log, causes, counted_per_fragment, noise_cause
+from grpo_cli.guests.audit.causes import Cause, causes, counted_per_fragment, noise_cause
 from grpo_cli.guests.audit.flags import OPTIONS, flags_of, of_input, options_of
 from grpo_cli.guests.audit.formulas import Formulas, formula_key
 from grpo_cli.guests.audit.readings import Precision, Reading
-from grpo_cli.guests.audit.solve import starts_of
 from grpo_cli.guests.audit.trial import FAR, Evidence, Fit, Intervals, Judged, Log, equal
+from grpo_cli.guests.audit.whole_log import cause_of_log
 from grpo_cli.read.columns import Columns
 from grpo_cli.read.group_keys import encode
 from grpo_cli.read.marks import counts_of

@@ -16,7 +16,7 @@ from grpo_cli.engine.moments import Vector
 from grpo_cli.errors import DataError, Way
 from grpo_cli.guests.audit.candidates import Said
 from grpo_cli.guests.audit.facts import Audited, Result, facts_of
-from grpo_cli.guests.audit.search import search
+from grpo_cli.guests.audit.ladder import search
 from grpo_cli.guests.audit.trial import FAR
 from grpo_cli.read.checks.check import check
 from grpo_cli.read.checks.registry import CHECKS

@@ -10,9 +10,9 @@ import pytest
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import kept_advantages, score
+from grpo_cli.guests.audit.baselines import starts_of
 from grpo_cli.guests.audit.candidates import Candidate, Said, candidates
 from grpo_cli.guests.audit.formulas import Formulas
-from grpo_cli.guests.audit.solve import starts_of
 from grpo_cli.guests.audit.trial import Log
 from tests.support.drawn import some
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.guests.audit.solve import shortest
+from grpo_cli.guests.audit.constants import shortest
 from grpo_cli.guests.audit.trial import Intervals, Log
 from tests.support.drawn import some
 
