@@ -300,7 +300,7 @@ def main(words: Sequence[str] | None = None) -> int:
         root = copied(Path(folder))
         try:
             for number, mutant in numbered:
-                room = mutant.path.split("/")[1]
+                room = next(room for room in known if mutant.path.startswith(f"grpo_cli/{room}/"))
                 if room not in controlled and not asked.no_control:
                     verdict, why = tested(root, in_order(root, known[room], mutant.path), 3600)
                     if verdict != ALIVE:

@@ -36,7 +36,8 @@ CONFIRMED = 2_000_000  # rows that are computed to confirm plans, all plans toge
 FEWEST = 6  # plans that are confirmed at least
 MOST = 40  # plans that are confirmed at most
 Rung = Callable[[Known], list[Fit]]
-# Rungs on one line are climbed together: the std of a batch may be so near a round number that a factor gives the same values.
+# Rungs on one line are climbed together: the std of a batch may be so near a round number that a factor gives the same values. Rounded
+# values are therefore solved for a factor even where a formula of the batch is within half a step (twice Dr. GRPO, std + 0.001).
 LADDER: Final[Sequence[Sequence[Rung]]] = (
     (of_agreeing_groups,),
     (of_other_groups,),
@@ -97,9 +98,10 @@ def climbed(log: Log, tried: Sequence[Candidate], tool: str) -> Found:
             fits += _climb(LADDER, log.read_as(reading), tried)
     if rounded := [one for one in others if one.is_rounded]:
         fits = [*_judged_again(fits, log), *within_half_a_step(Known(log, tried))]
+        ladder = LADDER_OF_ROUNDED if not _explained(fits) else LADDER_OF_ROUNDED[:1]
         for reading in rounded:
-            if not _explained(fits):
-                fits += _climb(LADDER_OF_ROUNDED, log.read_as(reading), tried)
+            if not _explained(fits, by_groups=True):
+                fits += _climb(ladder, log.read_as(reading), tried)
     return Found(_ranked(_confirmed(fits, log), tool), log, tried)
 
 
@@ -114,8 +116,9 @@ def _climb(ladder: Sequence[Sequence[Rung]], log: Log, tried: Sequence[Candidate
     return known.fits
 
 
-def _explained(fits: Sequence[Fit]) -> bool:
-    return any(not fit.mismatched for fit in fits)
+def _explained(fits: Sequence[Fit], *, by_groups: bool = False) -> bool:
+    """Whether a formula explains every row; `by_groups`: one that reads only the groups."""
+    return any(not fit.mismatched and not (by_groups and fit.candidate.plan.uses_batch) for fit in fits)
 
 
 def _judged_again(fits: list[Fit], log: Log) -> list[Fit]:

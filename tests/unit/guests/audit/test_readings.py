@@ -173,6 +173,16 @@ def test_a_factor_of_few_digits_is_named_in_sixteen_bits(logger: str, factor: fl
     assert (match["verdict"], match["factor"], match["flags"]) == ("match", factor, "--method dr-grpo")
 
 
+def test_a_factor_is_said_to_fit_where_the_std_of_a_batch_with_a_usual_epsilon_is_as_near() -> None:
+    """The std of these zeros and ones is 0.4995, with 0.001 it is 0.5005; groups of seven, so that no value is exact."""
+    groups = solved(*[3, 4, 2, 5, 3, 4, 1, 6, 3, 4], size=7)
+    centred = groups - groups.mean(axis=1, keepdims=True)
+    facts = audited(groups, bfloat16(2 * centred))
+    assert facts["match"]["verdict"] == "match"
+    every = {facts["match"]["name"], *names(facts)}
+    assert any(name.startswith("2 x ") for name in every), every
+
+
 @pytest.mark.parametrize(("logger", "factor"), [("float16", 1.7071), ("bfloat16", 2.37)])
 def test_a_factor_of_more_digits_is_no_formula_in_sixteen_bits(logger: str, factor: float) -> None:
     assert audited(GRADED, SIXTEEN_BITS[logger](factor * CENTRED))["match"]["verdict"] == "none"
