@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +187,40 @@ def test_a_click_on_a_bar_lists_its_groups(browser: Any, tmp_path: Path) -> None
         assert page.input_value("#search") == "0.1 < solve_rate < 0.4"
         page.locator("#figure-mean_reward .mark-symbol path").nth(2).click()
         assert keys(page) == [f"p{p}" for p in range(10, 15)]
+
+
+def test_a_click_on_a_trend_takes_the_point_whose_tooltip_is_shown(browser: Any, tmp_path: Path) -> None:
+    """Anywhere in the figure: on the line, in the band, and where nothing is drawn."""
+    rows = [
+        {"prompt_id": f"p{p}", "reward": int((p + at) % 4 < 2), "step": step, "completion_tokens": 10 * step + at}
+        for step in range(30)
+        for p in range(3)
+        for at in range(4)
+    ]
+    found = inspected(write(tmp_path / "a.jsonl", rows), by_steps=True, group=["prompt_id", "step"])
+    with opened_quietly(browser, found, tmp_path / "a.html", width=1440) as page:
+        trends = page.evaluate(
+            "[...document.querySelectorAll('main > section figure')].map(figure => figure.id)"
+            ".filter(id => document.querySelector(`#${id} .mark-line`))"
+        )
+        assert {"figure-mean_reward", "figure-zero_variance"} <= {*trends}
+        for name, share, height in product(trends, (0.11, 0.33, 0.52, 0.74, 0.93), (0.15, 0.9)):
+            figure = page.locator(f"#{name} .chart svg .background").first
+            page.wait_for_timeout(500)  # a click moves the page to the table, smoothly
+            figure.scroll_into_view_if_needed()
+            box = figure.bounding_box()
+            at = box["x"] + share * box["width"], box["y"] + height * box["height"]
+            page.mouse.move(at[0] - 3, at[1])
+            page.mouse.move(*at)
+            page.wait_for_selector("#vg-tooltip-element.visible", timeout=10_000)
+            said = page.inner_text("#vg-tooltip-element")
+            step = re.search(r"value\s*(\d+)", said)
+            assert step, said
+            assert abs(int(step[1]) - 29 * share) < 2, (name, said)
+            assert "undefined" not in said
+            page.mouse.click(*at)
+            assert page.input_value("#search") == f"step == {step[1]}", (name, said)
+            assert len(keys(page)) == 3
 
 
 def test_trends_come_first_and_the_reward_has_a_band(page: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import cycle
+from itertools import cycle, pairwise
 from textwrap import wrap
 from typing import Any, Final
 
@@ -42,11 +42,10 @@ ROW = 26  # pixels of a category
 
 def chart(figure: Figure) -> Any:
     """The chart of a figure, as wide as its container."""
-    base = alt.Chart(alt.InlineData(values=figure.lines))
-    if _has_ends(figure):
-        digits = _digits(figure)
-        ends = f"format(datum.low, '{digits}') + ' to ' + format(datum.high, '{digits}')"
-        base = base.transform_calculate(interval=f"isValid(datum.low) ? {ends} : '-'")
+    lines = (
+        [{**line, "interval": _interval(figure, line)} for line in figure.lines] if _has_ends(figure) else figure.lines
+    )
+    base = alt.Chart(alt.InlineData(values=lines))
     height = HEIGHT
     if figure.kind == "bars":
         height = ROW * len({line["value"] for line in figure.lines})
@@ -108,6 +107,19 @@ def _told(figure: Figure) -> list[Any]:
     if _has_ends(figure):
         told.append(alt.Tooltip("interval:N", title="95% interval"))
     return told
+
+
+def _interval(figure: Figure, line: Mapping[str, Any]) -> str:
+    """The ends of an interval in a tooltip."""
+    low, high = line.get("low"), line.get("high")
+    if low is None or high is None:
+        return "-"
+    return f"{low:{_form(figure)}} to {high:{_form(figure)}}"
+
+
+def _form(figure: Figure) -> str:
+    """How Python writes a number of this figure: as `_digits` says it to Vega."""
+    return ".1%" if _field(figure) == "share" else ".4g"
 
 
 def _has_ends(figure: Figure) -> bool:
@@ -175,13 +187,48 @@ def _lines(figure: Figure, base: Any) -> Any:
     base = base.encode(x=_x_of_trend(figure), color=_of_kinds(figure), tooltip=_told(figure))
     scale = alt.Scale(zero=field == "share")
     means = base.encode(y=alt.Y(f"{field}:Q", axis=_axis(figure.y), scale=scale))
-    drawn = means.mark_line() + means.encode(shape=shape).mark_point(filled=True)
+    points = means.encode(shape=shape).mark_point(filled=True)
+    drawn = means.mark_line() + _cells(figure) + points
     if not _has_ends(figure):
         return drawn
     low = alt.Y("low:Q", scale=scale, title=figure.y)
     ends = base.transform_filter("isValid(datum.low)").encode(y=low, y2="high:Q")
     intervals = ends.mark_area(opacity=0.25) if field == "mean" else ends.mark_rule(strokeWidth=2)
     return intervals + drawn
+
+
+def _cells(figure: Figure) -> Any:
+    """What shows the values of the nearest point, and takes its click, anywhere in a trend.
+
+    A point is 3 pixels wide, and an area has the data of its first point wherever it is hit.
+    """
+    values = [*dict.fromkeys(line["value"] for line in figure.lines)]
+    field = _field(figure)
+    kinds = [*dict.fromkeys(line.get("kind", "") for line in figure.lines)]
+    none = {f"{name}{at}": "-" for at in range(len(kinds)) for name in ("of", "ends")}
+    cells = {value: {"value": value, **none} for value in values}
+    for line in figure.lines:
+        at = kinds.index(line.get("kind", ""))
+        number = line.get(field)
+        cells[line["value"]] |= {
+            f"of{at}": "-" if number is None else format(number, _form(figure)),
+            f"ends{at}": _interval(figure, line),
+        }
+        cells[line["value"]] |= {"where": line["where"]} if "where" in line else {}
+    told = [_tooltip(figure)]
+    for at, kind in enumerate(kinds):
+        told.append(alt.Tooltip(f"of{at}:N", title=kind or field))
+        if _has_ends(figure):
+            told.append(alt.Tooltip(f"ends{at}:N", title=f"{kind}, 95% interval" if kind else "95% interval"))
+    base = alt.Chart(alt.InlineData(values=[*cells.values()])).encode(tooltip=told)
+    if not all(isinstance(value, (int, float)) for value in values):
+        return base.mark_rect(opacity=0).encode(x=_x_of_trend(figure))
+    ordered = sorted(cells)
+    middles = [(one + other) / 2 for one, other in pairwise(ordered)]
+    for value, start, end in zip(ordered, [ordered[0], *middles], [*middles, ordered[-1]], strict=True):
+        cells[value] |= {"start": start, "end": end}
+    base.data = alt.InlineData(values=[*cells.values()])
+    return base.mark_rect(opacity=0).encode(x=alt.X("start:Q", title=figure.x), x2="end:Q")
 
 
 def _bars(figure: Figure, base: Any) -> Any:

@@ -10,10 +10,11 @@
     rule: { color: "currentColor" },
   };
   const options = { mode: "vega-lite", actions: false, renderer: "svg", config, tooltip: { disableDefaultStyle: true } };
-  // A click on a mark that counts groups lists these groups.
+  // A click on a mark that counts groups lists these groups. On a trend that is the nearest point.
+  const whereOf = (item) => item && item.datum && item.datum.where;
   const embed = (place) => window.vegaEmbed(place, data.charts[place.dataset.chart], options).then(({ view }) => {
-    view.addEventListener("click", (event, item) => { if (item && item.datum && item.datum.where) list(item.datum.where); });
-    view.addEventListener("mouseover", (event, item) => { place.style.cursor = item && item.datum && item.datum.where ? "pointer" : ""; });
+    view.addEventListener("click", (event, item) => { const where = whereOf(item); if (where) list(where); });
+    view.addEventListener("mouseover", (event, item) => { place.style.cursor = whereOf(item) ? "pointer" : ""; });
   });
   const draws = (places) => Promise.all([...places].map(embed)).then((drawn) => {
     document.documentElement.dataset.drawn = Number(document.documentElement.dataset.drawn || 0) + drawn.length;

@@ -413,7 +413,7 @@ def test_the_runs_that_are_compared_are_in_the_same_figures() -> None:
     charts = json.loads(data)["charts"]
     for name, field, now in (("mean_reward", "mean", 0.5), ("zero_variance", "share", 0), ("length_over", "mean", 4)):
         chart = charts[name]
-        lines = chart["datasets"][chart["data"]["name"]]
+        (lines,) = (rows for rows in chart["datasets"].values() if "kind" in rows[0])
         assert Counter(line["kind"] for line in lines) == {"now.jsonl": 4, "first": 4, "b.jsonl": 4}
         assert {line[field] for line in lines if line["kind"] == "now.jsonl"} == {now}
     assert "The mean reward is 0.5 in all; first: is 0.25 in all; b.jsonl: is 0.75 in all." in page
