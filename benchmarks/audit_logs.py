@@ -144,6 +144,7 @@ class Known:
     formula: Callable[[Rows, float], Floats]
     epsilon: float = 0.0
     claim: Mapping[str, Any] = field(default_factory=dict)
+    judged_on: str = "decimals"  # the rewards on which a named plan has to compute it
 
     def __call__(self, t: Rows) -> Floats:
         """The advantages."""
@@ -212,7 +213,8 @@ KNOWN: Final[dict[str, Known]] = {
     "clipped at 0.6": clipped_at(0.6),
     "maxrl": known(lambda t, _: np.divide(centred(t), t.mean(t.reward), out=np.zeros(len(t.reward)), where=t.mean(t.reward) > 0), method="maxrl"),
     "by length": known(lambda t, _: t.reward - t.mean(t.reward * t.length) / t.mean(t.length), method="opo"),
-    "peak": known(lambda t, e: peak(t) * centred(t) / (t.std(t.reward, 1) + e), 1e-4, method="grpo", epsilon=1e-4, set=["weight.by=peak", "weight.sharpness=0.5"]),
+    "peak": replace(known(lambda t, e: peak(t) * centred(t) / (t.std(t.reward, 1) + e), 1e-4, method="grpo", epsilon=1e-4, set=["weight.by=peak", "weight.sharpness=0.5"]),
+        judged_on="0/1"),
 }  # fmt: skip
 
 
@@ -414,14 +416,14 @@ def _name(match: Mapping[str, Any]) -> str:
 # --- is the right formula named ----------------------------------------------------------------------------------
 
 
-def fresh(seed: int) -> Rows:
+def fresh(seed: int, rewards: str = "decimals") -> Rows:
     """Rewards of groups of unequal size that no log has."""
-    return replace(Log("known", "", "decimals", "", 60, 0, 1, "", 10_000 + seed).rows(), counts=np.ones(0, bool))
+    return replace(Log("known", "", rewards, "", 60, 0, 1, "", 10_000 + seed).rows(), counts=np.ones(0, bool))
 
 
 def _computes(plan: Plan, factor: float, formula: Known, epsilon: float, within: float) -> bool:
     """Whether the plan computes the formula on fresh rewards."""
-    t = fresh(1)
+    t = fresh(1, formula.judged_on)
     table = pl.DataFrame({"group": t.group, "batch": t.step, "reward.0": t.reward, "length": t.length})
     table = table.with_columns(pl.col("group", "batch").cast(pl.UInt32))
     wanted = replace(formula, epsilon=epsilon)(t)

@@ -9,7 +9,7 @@ import json
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from tests.reference.audit_corpus import LOGS, RECORDED, counted, verdict
+from tests.reference.audit_corpus import LOGS, RECORDED, counted, odd_when_run, verdict
 
 
 def test_no_match_is_wrong_library_formulas_are_named_and_the_table_of_verdicts_is_the_recorded_one() -> None:
@@ -23,3 +23,9 @@ def test_no_match_is_wrong_library_formulas_are_named_and_the_table_of_verdicts_
     library = [one for one, log in each if log.names]
     assert library.count("named") + library.count("tie") >= 0.97 * len(library), odd
     assert counted(verdicts) == json.loads(RECORDED.read_text(encoding="utf-8"))
+
+
+def test_every_formula_that_is_said_to_fit_gives_its_log_if_it_is_run() -> None:
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        odd = [*pool.map(odd_when_run, range(len(LOGS)), chunksize=4)]
+    assert [(LOGS[at].kind, LOGS[at].rewards, wrong) for at, wrong in enumerate(odd) if wrong] == []

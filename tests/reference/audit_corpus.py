@@ -24,6 +24,7 @@ from grpo_cli.guests.audit.candidates import Said, candidates
 from grpo_cli.guests.audit.run import Job, audited
 from grpo_cli.read.tables import Binding, Table
 from grpo_cli.stats.document import document
+from tests.support.printed import not_reproduced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -267,13 +268,26 @@ def _spellings(plan: Mapping[str, Any]) -> set[str]:
     return {plan["method"], *(one.name for one in ESTIMATORS.values() if one.build is row.build and one.scale == level)}
 
 
-def verdict(at: int) -> str:
-    """What an audit says of a log, one of VERDICTS."""
+def said(at: int) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """A log, and what an audit says of it."""
     log = LOGS[at]
     frame = log.table(seed(at))
     binding = Binding(rewards=("reward", "other")) if log.fault == "weights" else Binding()
     columns = FrameReader(frame.columns, lambda names, rows: frame.select(names)[:rows], types=frame.schema)
-    facts = document(audited(Job(inputs=(), binding=binding), [Table(FRAME, columns)]))
+    return frame, document(audited(Job(inputs=(), binding=binding), [Table(FRAME, columns)]))
+
+
+def odd_when_run(at: int) -> list[str]:
+    """Which of the formulas that are said to fit do not give the log if they are run."""
+    frame, facts = said(at)
+    fits = facts["match"]["verdict"] == "match" and facts["headline"] is None
+    return not_reproduced(frame, facts, group="prompt_id") if fits else []
+
+
+def verdict(at: int) -> str:
+    """What an audit says of a log, one of VERDICTS."""
+    log = LOGS[at]
+    _, facts = said(at)
     match = facts["match"]
     fits = match["verdict"] in {"match", "noise"}
     if facts["headline"] is not None:

@@ -89,8 +89,9 @@ def coarsest(logged: Any) -> Any:
     """How far a formula may be from each value if the log is rounded as coarsely as all values allow."""
     values = np.nan_to_num(np.asarray(logged, dtype=float))
     mantissas, _ = np.frexp(values)
+    of_float32 = 1e-7 * np.maximum(1, np.abs(values))  # decimals may be stored in it
     grids = [
-        f"{decimals} decimals" for decimals in range(2, 5) if np.abs(np.round(values, decimals) - values).max() < 1e-7
+        f"{kept} decimals" for kept in range(2, 5) if (np.abs(np.round(values, kept) - values) <= of_float32).all()
     ]
     grids += [name for name, bits in BITS.items() if not (mantissas * 2.0**bits % 1).any()]
     return np.max([of_reading(one, values) for one in ("float32", *grids)], axis=0)
