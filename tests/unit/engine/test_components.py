@@ -11,6 +11,7 @@ import polars as pl
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import grpo_cli
 from grpo_cli.engine.moments import exact_sums
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, score
@@ -82,3 +83,9 @@ def test_the_reward_is_the_exact_sum_of_the_weighted_components(rows: Any, weigh
     for row, reward in zip(rows, found, strict=True):
         known = [weight * x for weight, x in zip(weights, row, strict=True) if x is not None]
         assert reward == (math.fsum(known) if known else None)
+
+
+def test_a_column_without_a_value_in_a_group_does_not_make_the_group_vary() -> None:
+    data = pl.read_csv(b"prompt_id,a,b\np,1,\np,1,\nq,1,0\nq,0,1\n")
+    groups = grpo_cli.compute(data, reward=["a", "b"], combine="normalize").groups
+    assert groups["constant"].to_list() == [True, False]

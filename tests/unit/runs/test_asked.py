@@ -8,13 +8,14 @@ from typing import Any, get_args, get_origin
 
 import pytest
 
-from grpo_cli.errors import GrpoError
+from grpo_cli.errors import GrpoError, UsageError
 from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.export_kinds import EXPORT_KINDS
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import _TRANSLATED as TRANSLATED
 from grpo_cli.options.table import Option
 from grpo_cli.plugins import named
+from grpo_cli.runs.asked import OnFiles
 
 # Of a command that does more than its job, the job.
 JOBS = {
@@ -129,3 +130,10 @@ def taken(name: str, given: Sequence[Given]) -> set[str]:
         with suppress(GrpoError):  # a value may be refused once it is taken
             named(JOBS[name]).of(Watched(each, names))
     return names
+
+
+def test_one_of_two_runs_may_come_from_standard_input() -> None:
+    assert OnFiles(inputs=["new.jsonl"], before=["-"]).earlier == {"-": "-"}
+    assert OnFiles(inputs=["-"], before=["old=old.jsonl"]).earlier == {"old": "old.jsonl"}
+    with pytest.raises(UsageError, match="both runs are read from standard input; only one of them can be"):
+        _ = OnFiles(inputs=["-"], before=["-"]).earlier

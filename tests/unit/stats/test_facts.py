@@ -18,7 +18,7 @@ import grpo_cli
 from grpo_cli.engine.column_stats import Numbers
 from grpo_cli.errors import GateError
 from grpo_cli.runs.compute_files import run
-from grpo_cli.stats.facts import BINS, BinCounts, distribution, sizes, worst_and_best
+from grpo_cli.stats.facts import BINS, BinCounts, bins_of, distribution, sizes, worst_and_best
 from tests.support.jobs import job, look
 
 FEW = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 7.0]), min_size=1, max_size=40)
@@ -171,3 +171,10 @@ def test_the_advantages_are_those_of_the_rows_that_are_written() -> None:
     assert facts["dropped_rows"] == 3
     assert facts["advantage"]["zero"] == 0
     assert facts["advantage"]["null"] == 0
+
+
+@pytest.mark.parametrize(("values", "own_bar"), [(101, True), (102, False)])
+def test_hundredths_have_a_bar_each_and_one_value_more_has_bins(values: int, *, own_bar: bool) -> None:
+    _, bins = bins_of(np.linspace(0.0, 1.0, values))
+    assert ("value" in bins[0]) == own_bar
+    assert (len(bins) == values) == own_bar

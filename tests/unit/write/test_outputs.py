@@ -16,7 +16,7 @@ import pytest
 from grpo_cli.errors import DataError, GateError, InputChanged, UnknownName, UsageError
 from grpo_cli.files import atomic
 from grpo_cli.write import write_outputs
-from grpo_cli.write.outputs import Output
+from grpo_cli.write.outputs import Output, refuse_path
 from grpo_cli.write.verify import verify
 from tests.support.command import adv, files, ran
 from tests.support.jobs import compute, look, rows_of, write
@@ -549,3 +549,10 @@ def test_a_misspelt_quantity_of_a_formula_is_named_before_an_output_that_exists(
 )
 def test_the_command_that_finishes_a_run_replaces_what_is_there_by_now(output: Output, cure: str) -> None:
     assert DataError("", write_outputs.finishing(output)).hint == cure
+
+
+def test_a_device_has_nothing_to_lose_and_needs_no_force() -> None:
+    refuse_path(Path(os.devnull), force=False)
+    made("there.jsonl")
+    with pytest.raises(UsageError, match=r"there\.jsonl exists; add --force to replace it"):
+        refuse_path(Path("there.jsonl"), force=False)
