@@ -20,6 +20,7 @@ from grpo_cli.read.group_keys import spanning
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.pairs import key_texts
+from grpo_cli.read.tables import column_names
 from grpo_cli.read.texts import plain_texts
 from grpo_cli.schemas.table import words
 from grpo_cli.stats import facts
@@ -27,7 +28,7 @@ from grpo_cli.stats.difficulty import pass_at, solved_counts
 from grpo_cli.stats.inspection import Inspection, prompt_columns, score_groups
 
 FACTS = (
-    "size", "scored", "unscorable", "mean", "std", "min", "max", "spread", "solve_rate", "constant", "nearly", "length",
+    "size", "scored", "unscorable", "mean", "std", "min", "max", "spread", "solve_rate", "constant", "nearly", "length", "truncated", "masked",
 )  # fmt: skip
 
 OF_RUNS = ("runs", "solved_runs")
@@ -207,7 +208,7 @@ def choose_groups(
     drop(_without_a_row(inspection), "--rows leaves out all of their rows")
     free = left.copy()  # what the control is drawn from
     beside = {}
-    for groups, reason in _beyond(choice, quantities, left):
+    for groups, reason in _beyond(choice, quantities, left, column_names(inspection.narrow.tables)):
         drop(groups, reason)
     if choice.holdout is not None:
         by, held = _held_out(inspection, choice.holdout, choice.holdout_seed or 0)
@@ -252,11 +253,13 @@ def _drawn(free: Mask, as_many: int, seed: int) -> Mask:
     return np.isin(np.arange(len(free)), drawn)
 
 
-def _beyond(choice: Choice, quantities: pl.DataFrame, left: Mask) -> Iterator[tuple[Index, str]]:
+def _beyond(
+    choice: Choice, quantities: pl.DataFrame, left: Mask, columns: Collection[str]
+) -> Iterator[tuple[Index, str]]:
     """The groups that each step drops, and its reason; they are no longer `left` when the next step is asked for."""
     if choice.where is not None:
         for part in choice.where.parts:
-            fails = ~_holds(quantities, part)
+            fails = ~_holds(quantities, part, columns)
             yield np.flatnonzero(left & fails), f"{part.text} is false"
     if choice.top_p is not None:
         rest = np.flatnonzero(left)
@@ -321,11 +324,11 @@ def _beyond_share(stds: pl.Series, share: float, slack: float) -> Index:
     return order[kept:]
 
 
-def _holds(quantities: pl.DataFrame, part: Filter) -> Mask:
-    """Which groups meet a condition."""
+def _holds(quantities: pl.DataFrame, part: Filter, columns: Collection[str]) -> Mask:
+    """Which groups meet a condition; an error knows the `columns` of rows."""
     for name in part.names:
         if name not in quantities.columns:
-            raise _unknown_fact(name, quantities.columns)
+            raise _unknown_fact(name, quantities.columns, columns)
     try:
         holds = quantities.with_columns(part.expression().alias(".holds"))[".holds"]
     except pl.exceptions.PolarsError:
@@ -337,10 +340,21 @@ def _holds(quantities: pl.DataFrame, part: Filter) -> Mask:
     return np.asarray(holds.to_numpy(), dtype=bool)
 
 
-def _unknown_fact(name: str, known: Sequence[str]) -> UnknownName:
+def _unknown_fact(name: str, known: Sequence[str], columns: Collection[str] = ()) -> UnknownName:
     """The error for a name that is not a fact, with a suggestion."""
     if name == "length":
         return UnknownName("no length is known", "name the column with --length-column")
+    if name == "truncated":
+        return UnknownName(
+            "no column says whether a response was cut off", "such as truncated, finish_reason or stop_reason"
+        )
+    if name == "masked":
+        return UnknownName(
+            "no row is masked", Way("--masked-column", lead="name the column that marks rows with", fill="COL")
+        )
+    if name in columns:
+        cure = Way("--rows", lead="a condition on rows, such as this one, is", fill="'CONDITION'")
+        return UnknownName(f"{name} is a column of rows, and --where is about facts of groups", cure)
     listed = [fact for fact in known if not fact.startswith("pass_at_")]
     return UnknownName.among("fact of a group", name.replace("pass_at_", "pass@"), [*listed, "pass@K"])
 

@@ -376,7 +376,7 @@ def _counts_solved(asked: Asked) -> bool:
 def _counts_masked(asked: Asked) -> bool:
     """Whether the result says which rows are masked, or leaves them out."""
     says = asked.given.to != "prompts" and asked.shows in {WHOLE, GROUP, ROWS}
-    return says or "masked_rows" in asked.given
+    return says or "masked" in asked.facts or "masked_rows" in asked.given
 
 
 def _of_claim(option: str, met: Callable[[Asked], bool]) -> Row:

@@ -44,6 +44,7 @@ def render(facts: Compared, console: Console) -> None:
     for output in facts.outputs or ():
         sheet.row("written", clean(output))
     sheet.warnings(facts.warnings)
+    sheet.row("verdict", map(clean, facts.verdicts))
 
 
 def _advantage(plan: ComparedPlan) -> list[str]:

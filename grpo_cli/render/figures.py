@@ -145,7 +145,8 @@ def _solve_rates(inspection: Inspection) -> Figure | None:
         for low, high in pairwise(between.edges):
             names.append(f"{low:g} to {high:g}")
             where.append(f"{low:g} {'<=' if low else '<'} solve_rate < {high:g}")
-        spread = " Groups of different sizes are smoothed across bars."
+        of = inspection.facts.summary.group_sizes
+        spread = " Groups of different sizes are smoothed across bars." if of.min < of.max else ""
     varies, always, never, *_ = OUTCOMES
     kinds = [never, *[varies] * (len(names) - 1), always]
     sizes = [rates.never, *between.counts, rates.always]

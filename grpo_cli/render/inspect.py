@@ -33,6 +33,7 @@ from grpo_cli.render.text import (
 )
 from grpo_cli.runs.group_rows import component_heads, show_group
 from grpo_cli.schemas.table import words
+from grpo_cli.stats.courses import Course
 from grpo_cli.stats.document import ABSENT, document, members
 from grpo_cli.stats.facts import STATISTICS, BinCounts, Distribution, marked_lines
 from grpo_cli.stats.inspection import (
@@ -46,7 +47,7 @@ from grpo_cli.stats.inspection import (
 )
 from grpo_cli.stats.off_policy import CLIP, NUMBERS, QUANTILES, TAILS, Drift, DriftTrend
 from grpo_cli.stats.trends import Trend, over_steps, thinned
-from grpo_cli.stats.verdicts import equal_at, label_of_equal, nearly_equal, percent, three, way
+from grpo_cli.stats.verdicts import equal_at, label_of_equal, moving, nearly_equal, percent, three, way
 from grpo_cli.values.cells import texts_of_nested
 from grpo_cli.values.key_text import cut, labels_of, plain
 
@@ -190,6 +191,8 @@ def _table_by(by: Trend, heads: Mapping[str, str], sheet: Sheet) -> None:
     for key in known:
         values = [getattr(line, key) for line in shown]
         columns.append((heads.get(key, key), _cells(key, values)))
+    if any(line.course is not None for line in shown):
+        columns.append(("over steps", [_in_short(line.course) for line in shown]))
     head, *texts = aligned(columns, (name,) if categories else ())
     wide = sheet.console.width - max(map(len, [head, *texts])) - 2
     sheet.text(head)
@@ -201,6 +204,19 @@ def _table_by(by: Trend, heads: Mapping[str, str], sheet: Sheet) -> None:
     if len(lines) > LINES:
         sheet.text(f"{LINES} of {len(lines):,} values; --format csv has all", style="dim")
     sheet.blank()
+
+
+def _in_short(of: Course | None) -> str:
+    """The way of the mean reward of a category over the steps: only what is beyond chance is a way."""
+    if of is None:
+        return "-"
+    return (
+        " to ".join(way(of, three))
+        if moving(of, three)
+        else f"{three(of.mean)}, too few steps"
+        if of.shape == "few"
+        else "no trend"
+    )
 
 
 def _cells(key: str, values: Sequence[Any]) -> list[str]:
@@ -350,7 +366,7 @@ def _difficulty(facts: Inspected) -> Sections:
     if isinstance(rates.between, BinCounts):
         counts = [sum(pair) for pair in zip(counts[::2], counts[1::2], strict=True)]
         names = [f"{i / 5:g} to {(i + 1) / 5:g}" for i in range(5)]
-        useful += "; the bars are smoothed across groups of different sizes"
+        useful += f"; {_smoothed(facts)}"
     elif len(counts) <= RATES:
         names = [number(value) for value in rates.between.values]
     else:
@@ -360,6 +376,14 @@ def _difficulty(facts: Inspected) -> Sections:
     names, counts = ["0, never", *names, "1, always"], [rates.never, *counts, rates.always]
     never, *lines = bar_lines(names, counts, left=True)
     yield "solve rate", [*filter(None, (never, one_line)), *lines, useful]
+
+
+def _smoothed(facts: Inspected) -> str:
+    """Why there is no bar for each rate."""
+    sizes = facts.summary.group_sizes
+    if sizes.min < sizes.max:
+        return "the bars are smoothed across groups of different sizes, and do not count these"
+    return "the bars are fifths"
 
 
 def _zero_variance(facts: Inspected) -> Sections:
@@ -422,6 +446,18 @@ def _length(facts: Inspected) -> Sections:
     yield "length", [f"correlation with the reward {overall}, within groups {inside}", clean(means)]
 
 
+def _truncated(facts: Inspected) -> Sections:
+    cut_off = facts.truncated
+    if cut_off is None:
+        return
+    said = f"{cut_off.rows:,} of {facts.summary.rows:,} responses ({percent(cut_off.share)}), by {cut_off.column}"
+    if not cut_off.rows:
+        said = f"no response, by {cut_off.column}"
+    shares = ((cut_off.unsolved_share, "worst"), (cut_off.solved_share, "best"))
+    of = [f"{percent(share)} of those with the {word} reward" for share, word in shares if share is not None]
+    yield "truncated", [clean(said), *([", ".join(of)] if cut_off.rows and of else [])]
+
+
 def _duplicates(facts: Inspected) -> Sections:
     same = facts.duplicates
     if same is None or same.share is None:
@@ -474,7 +510,7 @@ BLOCKS_OF_LINES = (
     (_inputs, _groups),
     (_rewards, _components),
     (_difficulty, _zero_variance, _other_sizes),
-    (_spread, _length, _duplicates),
+    (_spread, _length, _truncated, _duplicates),
     (_off_policy,),
 )
 # What is shown beside a table that was asked for, and what else an option asks for.
@@ -516,7 +552,17 @@ def table(
 
 
 def _frame(lines: Sequence[object]) -> pl.DataFrame:
-    return pl.DataFrame([*map(vars, lines)], infer_schema_length=None)
+    """A line for each value; of a trend over the steps its shape and its ends."""
+    flat = []
+    for line in lines:
+        facts = dict(vars(line))
+        over = facts.pop("course", None)
+        flat.append(
+            facts | {f"over_steps_{name}": getattr(over, name) for name in ("shape", "first", "last")}
+            if over
+            else facts
+        )
+    return pl.DataFrame(flat, infer_schema_length=None)
 
 
 def _table_of_groups(inspection: Inspection, sort: str | None, top: int | None) -> pl.DataFrame:

@@ -114,7 +114,10 @@ def compared(job: Job, tables: Sequence[Table]) -> Comparison:
     """Read what all plans need, once, and compute each plan."""
     plans = {name: each.plan for name, each in job.plans.items()}
     if len(plans) < 2:  # noqa: PLR2004 - two are a comparison
-        raise UsageError("a comparison needs two plans", "give --preset or --method twice")
+        raise UsageError(
+            "a comparison needs two plans",
+            ["give --preset or --method twice", "two runs are compared by grpo-adv inspect NEW --against OLD"],
+        )
     for plan in plans.values():
         plan.refuse_distill("a comparison of one advantage a row")
     found = layout(tables, job.binding)

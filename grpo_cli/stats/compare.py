@@ -23,6 +23,8 @@ from grpo_cli.stats.document import asked_by, document
 from grpo_cli.stats.facts import MarkedRows, Number, marked_rows, plain, reward_range
 
 VERSION: Final = 1
+SMALL = 0.01  # a change by less than this part of the root mean square is called the same up to it
+SCALED = 0.9999  # a larger correlation is a factor
 LARGEST = 3  # changes that are listed
 EQUAL = 1e-9  # advantages are equal if they differ by less, relative to their root mean square
 SOLVE_RATES = (0.0, 0.25, 0.5, 0.75, 1.0)  # the ends of the quarters whose rows are counted together
@@ -122,6 +124,7 @@ class Compared:
     plans: Sequence[ComparedPlan]  # in the order in which they were given
     against: str  # the name of the first plan, which the others are compared with
     differences: Sequence[Difference]  # one for each plan but the first, in their order
+    verdicts: Sequence[str]  # a sentence for each difference: the same, the same up to a number, or where they differ
     warnings: Sequence[str]  # about the input, and with --write about the outputs
     # the column of each plan in the outputs, by the plan's name; absent without --write
     columns: Mapping[str, str] | None = field(default=None, metadata=asked_by("--write"))
@@ -148,6 +151,7 @@ def compare(scored: Mapping[str, Scored], narrow: Narrow) -> Comparison:
     """What the plans computed, by their names; the first is what the others are measured against."""
     values = {name: kept_advantages(result.rows) for name, result in scored.items()}
     first, *others = scored
+    differences = [_difference(name, scored[first], values[first], values[name], narrow) for name in others]
     compared = Compared(
         version=VERSION,
         inputs=[table.name for table in narrow.tables],
@@ -159,10 +163,31 @@ def compare(scored: Mapping[str, Scored], narrow: Narrow) -> Comparison:
         notes=narrow.notes,
         plans=[ComparedPlan(name, result.plan, _advantages(values[name])) for name, result in scored.items()],
         against=first,
-        differences=[_difference(name, scored[first], values[first], values[name], narrow) for name in others],
+        differences=differences,
+        verdicts=[said(first, _rms(values[first][np.isfinite(values[first])]), one) for one in differences],
         warnings=narrow.warnings,
     )
     return Comparison(scored=scored, narrow=narrow, compared=compared)
+
+
+def said(first: str, size: float | None, of: Difference) -> str:
+    """What a difference comes to, as a sentence; `size` is the root mean square of the first plan's advantages."""
+    lost = f" {of.lost:,} rows have an advantage in only one of them." if of.lost else ""
+    if not of.changed or of.largest_change is None:
+        return f"{of.name} gives what {first} gives{' where both give something' if of.lost else ''}.{lost}"
+    flips = "no sign changes" if not of.sign_flips else f"{of.sign_flips:,} of {of.rows:,} signs change"
+    small = size is not None and of.largest_change <= SMALL * size
+    sizes = [part for part in of.by_size if part.changed]
+    only = ""
+    if len(sizes) == 1 < len(of.by_size):
+        only = f", only in groups of {sizes[0].size}"
+    if small:
+        return f"{of.name} is the same as {first} up to {of.largest_change:.2g}{only}; {flips}.{lost}"
+    scaled = of.correlation is not None and of.correlation > SCALED and of.scale_ratio is not None and not of.sign_flips
+    if scaled and not only:
+        return f"{of.name} is {first} times {of.scale_ratio:.3g}, nearly in every row; {flips}.{lost}"
+    rows = f"in {of.changed:,} of {of.rows:,} rows"
+    return f"{of.name} differs from {first} {rows}, by up to {of.largest_change:.3g}{only}; {flips}.{lost}"
 
 
 def _advantages(values: Vector) -> PlanAdvantages:

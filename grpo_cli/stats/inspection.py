@@ -34,6 +34,7 @@ from grpo_cli.values.paths import PARENT
 
 TOP = 3  # groups listed at either end
 SORT = "std"
+MOST_COURSES = 100  # categories whose trend is looked at
 OF_GROUPS = {"group_std": "std", "zero_variance": "constant"}  # facts of a trend that are of groups, and their column
 FILE = "file"
 EMPTY = ("", "[]", "{}")  # no text, or no messages
@@ -80,6 +81,29 @@ class Duplicates:
     column: str  # of the responses that were compared
     rows: int  # that repeat the text of an earlier row of their group
     share: Number  # of the rows with a text; None if no row has one
+
+
+@dataclass(frozen=True)
+class CutOff:
+    """Responses that were cut off, as by a limit of their length."""
+
+    column: str  # that says so
+    rows: int  # whose response was cut off
+    share: float  # of all rows
+    unsolved_share: Number  # the share among the rows with the worst reward; None without such rows
+    solved_share: Number  # the share among the rows with the best reward; None without such rows
+
+
+@dataclass(frozen=True)
+class MaskedEffect:
+    """What the masked rows change: the numbers of all rewards, and those without them."""
+
+    mean: Number  # of the rewards that count; None without any
+    mean_without: Number  # the same without the masked rows
+    solve_rate: Number  # the mean solve rate of the groups with at least two rewards; None without such groups
+    solve_rate_without: Number  # the same without the masked rows
+    zero_variance_share: Number  # the share of these groups whose rewards are all equal; None without such groups
+    zero_variance_share_without: Number  # the same without the masked rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +185,8 @@ class Inspected:
     method: str  # that made these advantages
     # how rewards go with the length, if there is a column of it
     length: Lengths | None = field(metadata=asked_by("--length-column", "COL"))
+    truncated: CutOff | None  # the responses that were cut off; None if no column says so
+    masked_effect: MaskedEffect | None  # what the masked rows change; None without any
     # equal responses within groups, if they were looked for
     duplicates: Duplicates | None = field(metadata=asked_by("--duplicates"))
     listed: Listed  # the groups that --top and --sort show
@@ -285,6 +311,14 @@ def score_groups(narrow: Narrow, plan: Plan, columns: Mapping[str, str]) -> Insp
         means = finite_means(raw.rows["group"].to_numpy(), length, len(groups))
         groups = groups.with_columns(length=pl.Series(means).fill_nan(None))
     groups = groups.with_columns(difficulty.solve_rates(groups))
+    codes = narrow.table["group"].to_numpy()
+    if narrow.masked.any():
+        groups = groups.with_columns(
+            masked=pl.Series(np.bincount(codes[narrow.masked.to_numpy()], minlength=len(groups)))
+        )
+    cut_off = _truncated(narrow, columns)
+    if cut_off is not None:
+        groups = groups.with_columns(truncated=pl.Series(np.bincount(codes, cut_off, len(groups)) / np.bincount(codes)))
     return Inspection(groups=groups, raw=raw, scored=scored, narrow=narrow, columns=columns)
 
 
@@ -346,6 +380,7 @@ def _columns(names: Sequence[str], view: View, binding: Binding) -> dict[str, st
 
     length = view.length or binding.roles.get("length") or first(known_names.LENGTHS)
     step = first(known_names.STEP_LIKE, names)
+    shown = view.trend or view.by_steps or view.by is not None  # not only a choice of groups, which reads little
     beside = view.trend and view.by not in {None, *known_names.STEP_LIKE}
     columns = {
         "by": view.by or (step if view.by_steps or view.trend else None),
@@ -355,7 +390,7 @@ def _columns(names: Sequence[str], view: View, binding: Binding) -> dict[str, st
         "prompt": first(known_names.PROMPTS),
         "named": view.text,
         "cluster": view.cluster,
-        "stop": first(known_names.TRUNCATED, names),
+        "stop": first(known_names.TRUNCATED, names) if shown or "truncated" in view.named else None,
         "advantage": first(known_names.ADVANTAGES, names),
         "version": first(known_names.VERSIONS, names) if view.logprobs else None,
     }
@@ -427,6 +462,8 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
         effective_rows=difficulty.effective_rows(_of_units(inspection)),
         method=plan.method,
         length=length,
+        truncated=_cut_off(inspection),
+        masked_effect=_masked_effect(inspection),
         duplicates=duplicates,
         listed=_most_and_least(groups, narrow.label, view.sort, view.top),
         by=trend_by,
@@ -435,6 +472,40 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
         verdicts=(),
     )
     return replace(inspection, described=said)
+
+
+def _cut_off(inspection: Inspection) -> CutOff | None:
+    """How many responses were cut off, and how many of the solved and of the unsolved ones."""
+    known = truncated(inspection)
+    if known is None:
+        return None
+    reward = inspection.rows[".reward"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    worst, best = facts.at_ends(reward, facts.reward_range(inspection.groups))
+    of_worst, of_best = (float(known[at].mean()) if at.any() else None for at in (worst, best))
+    return CutOff(inspection.columns["stop"], int(known.sum()), float(known.mean()), of_worst, of_best)
+
+
+def _masked_effect(inspection: Inspection) -> MaskedEffect | None:
+    """The mean, the mean solve rate and the share without a gradient, with the masked rows and without them."""
+    masked = inspection.narrow.masked
+    if not masked.any():
+        return None
+    worst, best = facts.reward_range(inspection.groups)
+    rows = inspection.raw.rows.select("group", ".reward").filter(pl.col(".reward").is_finite())
+    counted = inspection.raw.rows[".reward"].is_finite().fill_null(value=False)
+    without = rows.filter(~masked.filter(counted))
+    numbers = []
+    for some in (rows, without):
+        reward = pl.col(".reward")
+        groups = some.group_by("group").agg(n=pl.len(), mean=reward.mean(), equal=reward.min() == reward.max())
+        groups = groups.filter(pl.col("n") > 1)
+        rate = None
+        if len(groups) and worst is not None and best is not None and worst < best:
+            rate = float((groups["mean"].to_numpy().mean() - worst) / (best - worst))
+        share = float(groups["equal"].to_numpy().mean()) if len(groups) else None
+        numbers.append((facts.plain(float(some[".reward"].to_numpy().mean())) if len(some) else None, rate, share))
+    (mean, rate, share), (mean_without, rate_without, share_without) = numbers
+    return MaskedEffect(mean, mean_without, rate, rate_without, share, share_without)
 
 
 def _trend_to_show(inspection: Inspection, view: View) -> tuple[Trend | None, list[str]]:
@@ -619,12 +690,47 @@ def trend(of: Inspection, part: Literal["by", "steps"] = "by") -> Trend | None:
         place = np.empty(size, np.int64)
         place[ordered] = np.arange(size)
         courses = _courses(of, place[codes], place[value_of_group], [line.value for line in of_values])
+    elif part == "by":
+        of_values = [
+            replace(line, course=one) for line, one in zip(of_values, _of_each(of, codes, ordered), strict=True)
+        ]
     return Trend(of.columns[part], of_values, courses)
+
+
+def _of_each(of: Inspection, codes: Index, ordered: Sequence[int]) -> list[Course | None]:
+    """How the mean reward of each category goes over the steps; None without steps, and beyond the first `MOST_COURSES`."""
+    nothing: list[Course | None] = [None] * len(ordered)
+    steps = of.narrow.carried.get(of.columns.get("steps", ""))
+    if steps is None or len(ordered) > MOST_COURSES:
+        return nothing
+    coded = encode([steps])
+    values = steps.gather(coded.first)
+    in_turn = in_order(values)
+    named = [values[at] for at in in_turn]
+    if len(named) < 2 or not all(isinstance(value, (int, float)) for value in named):  # noqa: PLR2004 - one step is no trend
+        return nothing
+    place = np.empty(coded.size, np.int64)
+    place[in_turn] = np.arange(coded.size)
+    of_rows = place[coded.codes.to_numpy()]
+    rows = of.rows
+    group = rows["group"].to_numpy()
+    prompts = _prompts(of.narrow, of.groups, in_one=False)
+    reward = rows[".reward"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    found: list[Course | None] = []
+    for code in ordered:
+        here = codes == code
+        of_prompts = None if prompts is None else prompts[group[here]]
+        found.append(course(of_rows[here], reward[here], named, of_prompts))
+    return found
 
 
 def truncated(of: Inspection) -> Vector | None:
     """For each row whether its response was cut off, as 0 and 1; None if no column says so."""
-    column = of.narrow.carried.get(of.columns.get("stop", ""))
+    return _truncated(of.narrow, of.columns)
+
+
+def _truncated(narrow: Narrow, columns: Mapping[str, str]) -> Vector | None:
+    column = narrow.carried.get(columns.get("stop", ""))
     if column is None:
         return None
     reasons = bare_texts(column).str.to_lowercase()

@@ -39,6 +39,9 @@ class TrendLine:
     all_worst: Number
     length: Number  # the mean response length of these rows; None if it is not known
     truncated: Number  # the share of these rows whose response was cut off; None if no column says so
+    course: Course | None = (
+        None  # how the mean reward of these rows goes over the steps; None for a step, or without steps
+    )
 
 
 @dataclass(frozen=True)

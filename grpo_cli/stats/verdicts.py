@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ GAIN = 0.1  # a larger group size is suggested if this much more of the groups w
 CORRELATED = 0.3  # a smaller correlation explains less than a tenth of the variance
 SURE = 2.6  # standard deviations that chance exceeds once in a hundred times
 AHEAD = 0.1  # a component decides by itself if its correlation is this much above the next one
+TRUNCATED = 0.05  # share of responses that are cut off that is worth a sentence
 REPEATED = 0.05  # share of repeated responses that is too much
 EQUAL_AT = ("always solved", "never solved", "all equal between")
 ALL_WORST = "is the verifier right, or is every prompt too hard?"
@@ -258,7 +260,30 @@ def _marked(facts: Inspected) -> Iterator[str]:
         share = percent(masked / rows)
         marks = marks_of(summary.marks, "masked")
         cure = " --masked-rows exclude leaves them out." if masked >= CONSTANT * rows else ""
-        yield f"{share} of the rows are masked ({marks}). Their rewards count.{cure}"
+        yield f"{share} of the rows are masked ({marks}). Their rewards count.{_without_them(facts)}{cure}"
+
+
+def _without_them(facts: Inspected) -> str:
+    """What the masked rows change."""
+    effect = facts.masked_effect
+    if effect is None:
+        return ""
+    pairs = (
+        ("the mean is", effect.mean, effect.mean_without, three),
+        ("the mean solve rate", effect.solve_rate, effect.solve_rate_without, percent),
+        (
+            f"the share of {label_of_equal(facts.summary.plan)}",
+            effect.zero_variance_share,
+            effect.zero_variance_share_without,
+            percent,
+        ),
+    )
+    changes = [
+        f"{words} {shown(without)} instead of {shown(with_them)}"
+        for words, with_them, without, shown in pairs
+        if with_them is not None and without is not None and shown(with_them) != shown(without)
+    ]
+    return f" Without them {listed(changes)}." if changes else " Without them all numbers are the same."
 
 
 def _singletons(facts: Inspected) -> Iterator[str]:
@@ -350,7 +375,35 @@ def _length(facts: Inspected) -> Iterator[str]:
     freedom = facts.length.rows - facts.summary.groups - 1
     if abs(correlation) >= CORRELATED and correlation**2 * freedom > SURE**2:
         level = "higher" if correlation > 0 else "lower"
-        yield f"Within groups, longer responses get {level} rewards (correlation {correlation:+.2f}): is length being rewarded?"
+        asked = (
+            ": is length being rewarded?"
+            if correlation > 0
+            else "."
+            if _cuts(facts)
+            else ": are long ones cut off, or lost in loops?"
+        )
+        yield f"Within groups, longer responses get {level} rewards (correlation {correlation:+.2f}){asked}"
+
+
+def _cuts(facts: Inspected) -> bool:
+    """Whether so many responses are cut off that it is worth a sentence."""
+    return facts.truncated is not None and facts.truncated.share >= TRUNCATED
+
+
+def _truncated(facts: Inspected) -> Iterator[str]:
+    """How many responses are cut off, and whether more of the unsolved ones than of the solved ones are."""
+    cut_off = facts.truncated
+    if cut_off is None or not _cuts(facts):
+        return
+    said = f"{percent(cut_off.share)} of the responses are cut off ({cut_off.column})"
+    worst, best = cut_off.unsolved_share, cut_off.solved_share
+    if worst is not None and best is not None:
+        said += f": {percent(worst)} of those with the worst reward, {percent(best)} of those with the best"
+        # Rows of a group are alike: groups are the sample.
+        error = math.sqrt(cut_off.share * (1 - cut_off.share) / facts.summary.groups)
+        if worst - best > SURE * error:
+            said += ". Raise the limit of the length, or look for loops"
+    yield f"{said}."
 
 
 def _duplicates(facts: Inspected) -> Iterator[str]:
@@ -361,5 +414,5 @@ def _duplicates(facts: Inspected) -> Iterator[str]:
 
 
 RULES = (
-    _same_everywhere, _trend, _marked, _singletons, _zero_variance, _larger_groups, _components, _unscorable, _duplicates, _length,
+    _same_everywhere, _trend, _truncated, _marked, _singletons, _zero_variance, _larger_groups, _components, _unscorable, _duplicates, _length,
 )  # fmt: skip

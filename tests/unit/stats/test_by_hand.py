@@ -35,6 +35,7 @@ def test_a_constant_column_has_no_correlation() -> None:
 # --- what is said of facts ---------------------------------------------------------------------------------
 
 QUIET = """{
+  "truncated": null, "masked_effect": null,
   "rows": 100, "groups": 10, "singletons": 0, "unscorable": 0, "declared_unscorable": 0, "notes": [], "warnings": [],
   "left_out": 0, "masked": 0, "marks": [], "reward": {"mean": 0.5, "count": 100, "min": 0.0, "max": 1.0}, "group_sizes": {"min": 10, "median": 10, "max": 10},
   "zero_variance": {"share": 0.0, "groups": 0, "nearly": 0, "all_best": 0, "all_worst": 0, "other": 0}, "at_size": [],
@@ -77,7 +78,7 @@ def facts(text: str = "{}", **change: Any) -> Any:
         ('{"masked": 4, "marks": [{"kind": "masked", "mark": "remove_sample is true", "reason": "", "rows": 4}]}', "4% of the rows are masked (remove_sample is true). Their rewards count."),
         ('{"singletons": 1}', "1 group has a single reward and nothing to compare it with: 10%."),
         ('{"singletons": 10, "group_key": ["uid"]}', "Every group has a single reward, and nothing to compare it with. If prompts were sampled several times, name the prompt's id with --group, or give --group-size N."),
-        ('{"length": {"within_groups": -0.3, "rows": 100}}', "Within groups, longer responses get lower rewards (correlation -0.30): is length being rewarded?"),
+        ('{"length": {"within_groups": -0.3, "rows": 100}}', "Within groups, longer responses get lower rewards (correlation -0.30): are long ones cut off, or lost in loops?"),
         ('{"duplicates": {"share": 0.05}}', "5% of the responses repeat another response of their group: is the temperature too low, or was a file read twice?"),
     ],
 )  # fmt: skip

@@ -1,0 +1,121 @@
+"""The causes that a file shows are in the verdict, the facts and the table of `inspect`: truncation, masked rows, environments."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.support.command import adv, facts_of, ran
+
+
+def written(name: str, head: str, rows: list[str]) -> None:
+    Path(name).write_text("\n".join([head, *rows]) + "\n")
+
+
+def cut_off() -> None:
+    """40 prompts with 4 rollouts each: two solved, two not, of which one is cut off at its length."""
+    rows = [
+        f"p{at},{reward},{end}"
+        for at in range(40)
+        for reward, end in ((1, "stop"), (1, "stop"), (0, "stop"), (0, "length"))
+    ]
+    written("a.csv", "prompt_id,reward,finish_reason", rows)
+
+
+def test_responses_that_are_cut_off_are_in_the_text_the_verdict_and_the_document() -> None:
+    cut_off()
+    assert facts_of("inspect a.csv --json")["truncated"] == {
+        "column": "finish_reason", "rows": 40, "share": 0.25, "unsolved_share": 0.5, "solved_share": 0.0,
+    }  # fmt: skip
+    out = ran("inspect a.csv", COLUMNS="200").out
+    assert "truncated      40 of 160 responses (25%), by finish_reason" in out
+    assert (
+        "25% of the responses are cut off (finish_reason): 50% of those with the worst reward, 0% of those with the best. "
+        "Raise the limit of the length, or look for loops."
+    ) in out
+    assert adv("inspect a.csv --fail-on 'truncated.share > 0.2'").status == 3
+    assert ran("inspect a.csv --where 'truncated > 0' --format csv").out.count("\n") == 41
+
+
+def test_nothing_is_advised_where_as_many_solved_responses_are_cut_off() -> None:
+    rows = [
+        f"p{at},{reward},{end}"
+        for at in range(40)
+        for reward, end in ((1, "stop"), (1, "length"), (0, "stop"), (0, "length"))
+    ]
+    written("a.csv", "prompt_id,reward,stop_reason", rows)
+    out = ran("inspect a.csv", COLUMNS="200").out
+    assert (
+        "50% of the responses are cut off (stop_reason): 50% of those with the worst reward, 50% of those with the best."
+        in out
+    )
+    assert "Raise the limit" not in out
+
+
+def test_what_masked_rows_change_is_said() -> None:
+    """Two prompts: 1 1 0 and a masked 0; 1 1 and two masked zeros, which is always solved without them."""
+    rows = ["a,1,0", "a,1,0", "a,0,0", "a,0,1", "b,1,0", "b,1,0", "b,0,1", "b,0,1"]
+    written("a.csv", "prompt_id,reward,masked", rows)
+    facts = facts_of("inspect a.csv --masked-column masked --json")
+    assert facts["masked_effect"] == {
+        "mean": 0.5, "mean_without": 0.8, "solve_rate": 0.5, "solve_rate_without": (2 / 3 + 1) / 2,
+        "zero_variance_share": 0.0, "zero_variance_share_without": 0.5,
+    }  # fmt: skip
+    assert (
+        "37.5% of the rows are masked (masked). Their rewards count. Without them the mean is 0.8 instead of 0.5, "
+        "the mean solve rate 83.3% instead of 50%, and the share of no gradient 50% instead of 0%."
+    ) in " ".join(facts["verdicts"])
+    groups = ran("inspect a.csv --masked-column masked --where 'masked > 1' --format csv").out
+    assert [line.split(",")[0] for line in groups.splitlines()] == ["prompt_id", "b"]
+
+
+def test_each_environment_has_its_trend_in_the_table_the_document_and_csv() -> None:
+    """12 steps: math rises from 1/12 to 1, code stays at 1/2."""
+    rows = [
+        {
+            "prompt_id": f"{env}{step}",
+            "step": step,
+            "env_name": env,
+            "reward": int(at <= step) if env == "math" else at % 2,
+        }
+        for step in range(12)
+        for at in range(12)
+        for env in ("math", "code")
+    ]
+    pl.DataFrame(rows).write_ndjson("run.jsonl")
+    code, math = facts_of("inspect run.jsonl --by env_name --json")["by"]["lines"]
+    assert (code["course"]["shape"], math["course"]["shape"]) == ("none", "line")
+    assert (math["course"]["first"], math["course"]["last"]) == pytest.approx((1.5 / 12, 11.5 / 12))
+    out = ran("inspect run.jsonl --by env_name", COLUMNS="120").out
+    assert any(line.startswith("math") and line.rstrip(" █").endswith("0.125 to 0.958") for line in out.splitlines())
+    assert any(line.startswith("code") and line.rstrip(" █").endswith("no trend") for line in out.splitlines())
+    table = [*csv.DictReader(ran("inspect run.jsonl --by env_name --format csv").out.splitlines())]
+    assert [(line["env_name"], line["over_steps_shape"]) for line in table] == [("code", "none"), ("math", "line")]
+
+
+def test_a_column_of_rows_in_where_names_rows() -> None:
+    cut_off()
+    done = adv("inspect a.csv --where 'finish_reason == \"length\"'")
+    assert done.status == 2
+    assert "finish_reason is a column of rows, and --where is about facts of groups" in done.err
+    assert "--rows" in done.err
+
+
+def test_a_comparison_of_plans_ends_with_its_verdict() -> None:
+    """RLOO is 2 (r - mean) in groups of two, and GRPO without the std r - mean; with its std they differ by 1.41."""
+    written("a.csv", "prompt_id,reward", ["a,0", "a,1", "b,0", "b,1"])
+    out = ran("compare a.csv --method dr-grpo --method rloo", COLUMNS="200").out
+    assert out.splitlines()[-1] == "verdict        rloo is dr-grpo times 2, nearly in every row; no sign changes."
+    out = ran("compare a.csv --method grpo --method grpo,epsilon=1e-8", COLUMNS="200").out
+    assert out.splitlines()[-1].startswith("verdict        grpo,epsilon=1e-8 is the same as grpo up to ")
+
+
+def test_bars_are_smoothed_only_where_sizes_differ() -> None:
+    rows = [f"p{at},{(at * 7 + k * k * 13) % 97 / 97}" for at in range(30) for k in range(8)]
+    written("a.csv", "prompt_id,reward", rows)
+    out = ran("inspect a.csv", COLUMNS="200").out
+    assert "smoothed" not in out
+    assert "the bars are fifths" in out
