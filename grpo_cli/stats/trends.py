@@ -39,9 +39,8 @@ class TrendLine:
     all_worst: Number
     length: Number  # the mean response length of these rows; None if it is not known
     truncated: Number  # the share of these rows whose response was cut off; None if no column says so
-    course: Course | None = (
-        None  # how the mean reward of these rows goes over the steps; None for a step, or without steps
-    )
+    # how the mean reward of these rows goes over the steps; absent from a step, and without steps
+    course: Course | None = None
 
 
 @dataclass(frozen=True)

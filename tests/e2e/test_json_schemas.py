@@ -53,7 +53,7 @@ MORE = [
     "compute parts.jsonl --plan-by env --plan default: --only --explain",
     "inspect steps.jsonl -g prompt_id,step --where 'mean < 0.5' --sort length --top 0 --by prompt_id",
     "inspect two_rewards.jsonl -r accuracy -r format --length-column sample --combine normalize",
-    "inspect tokens.jsonl", "inspect tokens.jsonl --token-logprobs s --old-token-logprobs o --token-entropy e --by n",
+    "inspect cut_off.jsonl", "inspect tokens.jsonl", "inspect tokens.jsonl --token-logprobs s --old-token-logprobs o --token-entropy e --by n",
     "inspect now.jsonl --against before.jsonl", "inspect later.jsonl --against before.jsonl", "inspect now.jsonl --against before.jsonl --cluster prompt_id",
     "inspect now.jsonl --against base=before.jsonl --against before.jsonl --pass-at 1 --config options.toml",
     "inspect graded.jsonl --rescored others.jsonl --rollout sample --config options.toml",
@@ -153,6 +153,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"prompt_id": k // 4, "reward": 1 - k % 2, "ids": [1, 2], "cut": k % 3 == 0, "n": k // 4, "s": [-1], "o": [-2], "e": [0.5]}
         for k in range(16)
     ]  # fmt: skip
+    write(place / "cut_off.jsonl", [{"prompt_id": "a", "reward": k % 2, "truncated": k > 2} for k in range(4)])
     write(place / "tokens.jsonl", [*tokens, {**tokens[0], "reward": None}])
     parts = [
         {"prompt_id": k // 4, "env": "ab"[k // 8], "reward": k % 3, "ids": [k], "logged": k % 5, "s": [-1], "o": [-1]}
