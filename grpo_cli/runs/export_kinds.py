@@ -97,8 +97,9 @@ class OfTexts(Kind[RecordColumns]):
         if looked is None:
             return columns
         rows = records.all_rows
-        refuse_formless(looked, rows)
-        refuse_wrong(looked, rows, narrow)
+        by_target = columns.reads is not None
+        refuse_formless(looked, rows, by_target=by_target)
+        refuse_wrong(looked, rows, narrow, by_target=by_target)
         has_tools = looked.with_tools[looked.of(rows)].any()
         return replace(columns, tools=columns.tools if has_tools else "", converted=looked.converted)
 

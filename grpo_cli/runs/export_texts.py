@@ -174,19 +174,21 @@ def _has(texts: pl.Series, pattern: str) -> Mask:
     return texts.str.contains(pattern).fill_null(value=False).to_numpy()
 
 
-def refuse_formless(looked: Looked, rows: Index) -> None:
-    """Refuse records whose conversations have items without a chat form."""
+def refuse_formless(looked: Looked, rows: Index, *, by_target: bool) -> None:
+    """Refuse records whose conversations have items without a chat form; the trainer of --target reads no other form."""
     positions = {*looked.of(rows).tolist()}
     found = [types for at, types in looked.formless.items() if at in positions]
     if found:
         wrong = f"items of {len(found):,} {'row has' if len(found) == 1 else 'rows have'} no form as chat messages: {chat.kinds(found)}"
-        raise DataError(wrong, [Way("--on-error", "skip", "leaves these rows out, and counts them"), AS_IN_FILE])
+        skip = Way("--on-error", "skip", "leaves these rows out, and counts them")
+        raise DataError(wrong, [skip] if by_target else [skip, AS_IN_FILE])
 
 
-def refuse_wrong(looked: Looked, rows: Index, narrow: Narrow) -> None:
-    """Refuse a record of a conversation that has an item which is no message."""
+def refuse_wrong(looked: Looked, rows: Index, narrow: Narrow, *, by_target: bool) -> None:
+    """Refuse a record of a conversation that has an item which is no message; the trainer of --target reads no other form."""
     for row in np.intersect1d(rows, np.array([*looked.wrong], dtype=np.int64)).tolist():
-        raise DataError(looked.wrong[row], AS_IN_FILE, place=narrow.place(row))
+        others = Way("--rows", fill="CONDITION", why="exports the other rows")
+        raise DataError(looked.wrong[row], others if by_target else AS_IN_FILE, place=narrow.place(row))
 
 
 # --- texts of records -----------------------------------------------------------------------------------------------

@@ -147,7 +147,10 @@ def write_records(
 
 
 def _with_one_list_of_tools(pieces: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """The pieces, for a trainer that reads tools as structs: two lists would get each other's arguments there."""
+    """The pieces, for a trainer that reads tools as structs: two lists would get each other's arguments there.
+
+    A record without tools has an empty list: verl hands its template what pandas makes of a null, which is no JSON.
+    """
     known: str | None = None
     for piece in pieces:
         for text in piece[TOOLS].drop_nulls().unique() if TOOLS in piece.columns else ():
@@ -155,7 +158,7 @@ def _with_one_list_of_tools(pieces: Iterator[pl.DataFrame]) -> Iterator[pl.DataF
                 wrong = "records have different tools, and this trainer reads tools as structs of one type, which mixes them"
                 raise DataError(wrong, "export the rows of each list of tools into a file of its own, with --rows")
             known = text
-        yield piece
+        yield piece.with_columns(pl.col(TOOLS).fill_null("[]")) if TOOLS in piece.columns else piece
 
 
 def _with_tools_as_text(texts: pl.DataFrame) -> pl.DataFrame:

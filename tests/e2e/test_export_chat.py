@@ -172,6 +172,22 @@ def test_a_conversation_without_an_answer_is_left_out_and_counted() -> None:
     ]
 
 
+def test_a_conversation_that_ends_with_the_result_of_a_tool_is_kept() -> None:
+    """Its calls were sampled; a limit of turns ended it."""
+    given({"task_id": 0, "prompt": [USER], "completion": CHAT[:2], "reward": 1})
+    assert [record["completion"] for record in adv("export in.jsonl --to sft -o -").rows] == [CHAT[:2]]
+
+
+def test_with_a_target_the_way_out_is_one_that_works() -> None:
+    """A trainer reads no form but its own: --form raw is refused beside --target."""
+    given(searched("a", 1.0, 0))
+    done = adv("export in.jsonl --to sft --target trl -o out.jsonl")
+    assert (done.status, "--on-error skip" in done.err, "--form raw" in done.err) == (1, True, False)
+    given({"task_id": 0, "prompt": [USER], "completion": [{"content": "a"}], "reward": 1})
+    done = adv("export in.jsonl --to sft --target trl -o out.jsonl")
+    assert (done.status, "--rows CONDITION" in done.err, "--form raw" in done.err) == (1, True, False)
+
+
 def test_an_item_without_a_role_stops_with_its_row() -> None:
     given({"task_id": 0, "prompt": [USER], "completion": [{"content": "a"}], "reward": 1})
     done = adv("export in.jsonl --to sft -o out.jsonl")

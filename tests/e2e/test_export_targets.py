@@ -69,6 +69,9 @@ def test_verl_gets_tools_as_structs_if_all_records_have_the_same() -> None:
     given(*({**row, "tools": [tool]} for row in rows))
     assert not adv("export in.jsonl --to sft --target verl -o a.parquet").status
     assert pl.read_parquet("a.parquet")["tools"].to_list() == [[tool]] * 2
+    given({**rows[0], "tools": [tool]}, rows[1])
+    assert not adv("export in.jsonl --to sft --target verl -o c.parquet").status
+    assert pl.read_parquet("c.parquet")["tools"].to_list() == [[tool], []]  # a null would stop its template
     given(*({**row, "tools": [one]} for row, one in zip(rows, (tool, other), strict=True)))
     done = adv("export in.jsonl --to sft --target verl -o b.parquet")
     assert (done.status, Path("b.parquet").exists()) == (1, False)

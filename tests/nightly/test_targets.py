@@ -46,9 +46,29 @@ PACKAGES = {
     ],
     "tinker": [TORCH, "tinker-cookbook==0.6.1"],
     "ms-swift": [TORCH, "ms-swift==4.6.0"],
+    "mlx-lm": [TORCH, "mlx-lm==0.32.2", "mlx[cpu]", "datasets"],
+    "openrlhf": [TORCH, "transformers<5", "datasets", "pylatexenc"],
+    "llama-factory": [
+        TORCH,
+        "transformers<5",
+        "datasets",
+        "peft",
+        "accelerate",
+        "trl==0.24.0",
+        "omegaconf",
+        "fire",
+        "pillow",
+    ],
+    "axolotl": [TORCH, "transformers", "datasets", "peft", "accelerate", "addict", "colorama", "pydantic"],
+    "chat": ["together==3.1.1"],
 }
 # Its own requirements need a GPU: the package alone is on the path.
-ALONE = {"verl": "verl==0.9.1"}
+ALONE = {
+    "verl": "verl==0.9.1",
+    "openrlhf": "openrlhf==0.11.2",
+    "llama-factory": "llamafactory==0.9.5",
+    "axolotl": "axolotl==0.19.0",
+}
 
 
 def environment(name: str) -> Path:
@@ -179,10 +199,14 @@ def rollouts(form: str, names: tuple[str, ...]) -> None:
 
 
 def exported(target: str, kind: str, suffix: str, more: str = "") -> Path:
-    file = Path(f"out{suffix}")
-    done = adv(f"export in.jsonl --to {kind} --target {target} -o {file} {more}")
+    """The export; of a trainer that has a table of data sets, with its entry beside it."""
+    name = f"out{suffix}"
+    done = adv(f"export in.jsonl --to {kind} --target {target} -o {name} {more} --json")
     assert not done.status, done.err
-    return file
+    for line in json.loads(done.out)["read_by"]:
+        if line.startswith("dataset_info.json: "):
+            Path(f"{name}.entry").write_text(line.partition(": ")[2], encoding="utf-8")
+    return Path(name)
 
 
 # --- SFT ------------------------------------------------------------------------------------------------------------
@@ -196,12 +220,19 @@ SFT: list[tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = [
     ("ms-swift", "swift_reads.py", "sft", MODEL, MODEL),
     ("prime-rl", "prime_reads.py", "sft", MODEL, MODEL),
     ("tinker", "tinker_reads.py", "sft", MODEL, MODEL),
+    ("openrlhf", "openrlhf_reads.py", "sft", (), ALL_OF_IT),
+    ("llama-factory", "factory_reads.py", "sft", MODEL, MODEL),
+    ("axolotl", "axolotl_reads.py", "sft", MODEL, MODEL),
+    ("mlx-lm", "mlx_reads.py", "sft", ALL_OF_IT, ALL_OF_IT),
 ]
 # What a trainer cannot show or train on, by its own code: `targets.toml` says so of each.
 CANNOT = {
     "tinker": {"reasoning", "tools"},  # its renderer of plain roles writes contents alone
     "ms-swift": {"reasoning"},
+    "llama-factory": {"reasoning"},  # its converter reads role and content
 }
+# Whose template is not given the tools.
+NO_TOOLS = {"openrlhf", "tinker"}
 
 
 @pytest.mark.parametrize("form", ["chat", "responses"])
@@ -216,7 +247,9 @@ def test_a_trainer_trains_on_what_its_target_says(
     suffix: str,
     form: str,
 ) -> None:
-    if suffix not in targets()[target].suffixes_of("sft"):
+    if targets()[target].kinds["sft"].folder:
+        suffix = "/"
+    elif suffix not in targets()[target].suffixes_of("sft"):
         assert adv(f"export in.jsonl --to sft --target {target} -o out{suffix}").status == 2
         return
     names = tuple(name for name in CASES if name not in CANNOT.get(target, ()))
@@ -231,6 +264,28 @@ def test_a_trainer_trains_on_what_its_target_says(
         assert marks(one["trained"]) == trained, name
         shown = {number for number in range(len(names)) if f"only{number}" in one["all"]}
         assert shown == ({at} if case.tools else set()), name  # its own tool, and no argument of another's
+        assert ("adds" in one["all"]) == (case.tools and target not in NO_TOOLS), name  # what describes the tool
+
+
+def test_mlx_lm_trains_on_the_last_message_with_its_flag_and_reads_both_files_of_the_folder() -> None:
+    names = tuple(CASES)
+    rollouts("chat", names)
+    folder = exported("mlx-lm", "sft", "/", "--holdout 0.4")
+    assert sorted(file.name for file in folder.iterdir()) == ["train.jsonl", "valid.jsonl"]
+    found = {tuple(marks(one["all"])): one for one in decoded("mlx-lm", "mlx_reads.py", "mask-prompt", folder)}
+    assert len(found) == len(names)
+    assert {one["valid"] for one in found.values()} == {True, False}
+    for case in CASES.values():
+        last = [text for role, text in case.response[-2:] if role == "think"] + [case.response[-1][1]]
+        assert marks(found[tuple(case.marks(*ALL_OF_IT))]["trained"]) == last
+
+
+def test_hosted_finetuning_takes_the_file() -> None:
+    """As together's client checks it before it is sent."""
+    for form in ("chat", "responses"):
+        rollouts(form, tuple(CASES))
+        (report,) = decoded("chat", "together_reads.py", "sft", exported("chat", "sft", ".jsonl", "--force"))
+        assert (report["is_check_passed"], report["num_samples"]) == (True, len(CASES))
 
 
 # --- pairs, labels, prompts -----------------------------------------------------------------------------------------
@@ -249,6 +304,22 @@ def test_trl_compares_the_two_sides_of_a_pair(form: str, suffix: str) -> None:
         assert (marks(one["chosen"]), marks(one["rejected"])) == (chosen, [*chosen[:-1], "wrong"])
     (loss,) = decoded("trl", "trl_reads.py", "margin", file)
     assert loss == {"margin": False}
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("form", ["chat", "responses"])
+@pytest.mark.parametrize(
+    ("target", "script"),
+    [("openrlhf", "openrlhf_reads.py"), ("llama-factory", "factory_reads.py"), ("axolotl", "axolotl_reads.py")],
+)
+def test_a_trainer_compares_one_answer_with_the_other(target: str, script: str, form: str, suffix: str) -> None:
+    names = ("one turn", "system prompt", "few-shot", "scripts and emoji")
+    rollouts(form, names)
+    found = decoded(target, script, "pairs", exported(target, "pairs", suffix))
+    for name, one in zip(names, found, strict=True):
+        case = CASES[name]
+        assert marks(one["all"]) == case.marks(*ALL_OF_IT, response=False)
+        assert (marks(one["chosen"]), marks(one["rejected"])) == (case.marks(*MODEL, prompt=False), ["wrong"])
 
 
 def test_ms_swift_reads_both_sides_of_a_pair() -> None:
@@ -278,4 +349,4 @@ def test_each_prompt_comes_once_as_it_was_sampled(target: str, script: str) -> N
 
 def test_what_is_said_to_have_run_is_run_here() -> None:
     ran = {name for name, row in targets().items() if row.checked == "run"}
-    assert ran == {target for target, *_ in SFT}
+    assert ran == {target for target, *_ in SFT} | {"chat"}
