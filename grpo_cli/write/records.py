@@ -158,7 +158,7 @@ def _with_one_list_of_tools(pieces: Iterator[pl.DataFrame]) -> Iterator[pl.DataF
                 wrong = "records have different tools, and this trainer reads tools as structs of one type, which mixes them"
                 raise DataError(wrong, "export the rows of each list of tools into a file of its own, with --rows")
             known = text
-        yield piece.with_columns(pl.col(TOOLS).fill_null("[]")) if TOOLS in piece.columns else piece
+        yield piece.with_columns(piece[TOOLS].fill_null("[]")) if TOOLS in piece.columns else piece
 
 
 def _with_tools_as_text(texts: pl.DataFrame) -> pl.DataFrame:
