@@ -628,6 +628,13 @@ def test_a_result_is_one_line_at_a_prompt_and_a_table_in_a_notebook(function: st
         assert not re.search(r"color: ?(white|black|#fff|#000)|background", page)
 
 
+def test_the_figures_of_a_notebook_have_the_colour_of_its_text() -> None:
+    page = grpo_cli.inspect(FRAME)._repr_html_()
+    assert "<svg" in page
+    assert 'fill="currentColor"' in page
+    assert 'fill="white"' not in page
+
+
 def test_the_records_of_an_export_are_a_line_too() -> None:
     result = grpo_cli.export(TEXTS, to="sft")
     assert re.fullmatch(r"<Selection: \d+ records \(sft\), of \d+ rows in \d+ groups.*>", repr(result))

@@ -53,8 +53,14 @@ def chart(figure: Figure) -> Any:
     return drawn.properties(height=height)
 
 
-def picture(figures: Sequence[Figure], title: str, subtitle: Sequence[str], kind: str) -> bytes:
-    """All figures in two columns under a title and lines that say what was found, as png, svg or pdf."""
+def picture(
+    figures: Sequence[Figure], title: str, subtitle: Sequence[str], kind: str, *, on_white: bool = True
+) -> bytes:
+    """All figures in two columns under a title and lines that say what was found, as png, svg or pdf.
+
+    Without a white paper, texts and lines have the colour of the text around the picture: a notebook may be dark.
+    """
+    ink = INK if on_white else "currentColor"
     charts = []
     for figure in figures:
         heading = alt.TitleParams(figure.title, subtitle=wrap(figure.caption, WRAPPED))
@@ -64,9 +70,13 @@ def picture(figures: Sequence[Figure], title: str, subtitle: Sequence[str], kind
     combined = combined.resolve_scale(
         color="independent", shape="independent", size="independent", yOffset="independent"
     )
-    combined = combined.configure(background="white", font="sans-serif", padding=20)
-    combined = combined.configure_title(anchor="start", color=INK, subtitleColor=INK)
-    combined = combined.configure_bar(stroke=INK, strokeWidth=0.3)
+    combined = combined.configure(background="white" if on_white else "transparent", font="sans-serif", padding=20)
+    combined = combined.configure_title(anchor="start", color=ink, subtitleColor=ink)
+    combined = combined.configure_bar(stroke=ink, strokeWidth=0.3)
+    if not on_white:
+        lines = dict.fromkeys(("labelColor", "titleColor", "tickColor", "domainColor", "gridColor"), ink)
+        combined = combined.configure_axis(**lines, gridOpacity=0.15).configure_view(stroke=None)
+        combined = combined.configure_legend(labelColor=ink, titleColor=ink)
     specification = dict(combined.to_dict(validate=False))
     match kind:
         case "png":

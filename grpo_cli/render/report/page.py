@@ -50,12 +50,12 @@ def page(inspection: Inspection, drawn: Sequence[Figure], groups: GroupTable, ti
         script=_part("page.js"),
         library=_library(),
         subtitle=html.escape(f"{rows} from {inputs}" if inputs else rows),
-        meaning=_meaning(inspection),
+        meaning=_meaning(inspection, _warned(summary.warnings)),
         figures=main,
         details=details,
         shown=html.escape(groups.says),
         data=encoded,
-        notes=_items(map(html.escape, (*summary.notes, *summary.warnings))),
+        notes=_items(map(html.escape, summary.notes)),
     )
 
 
@@ -63,9 +63,14 @@ def _items(lines: Iterable[str]) -> str:
     return "".join(f"<li>{line}</li>" for line in lines)
 
 
+def _warned(warnings: Sequence[str]) -> str:
+    items = _items(html.escape(f"warning: {sentence}") for sentence in warnings)
+    return f'<ul class="warnings">{items}</ul>' if items else ""
+
+
 def cell(inspection: Inspection, warnings: str, groups: str) -> str:
     """What a notebook shows: the verdict, the warnings, the numbers, the first two figures, and the table of `groups`."""
-    drawn = picture(figures(inspection)[:CELL_FIGURES], "", [], "svg").decode(errors="replace")
+    drawn = picture(figures(inspection)[:CELL_FIGURES], "", [], "svg", on_white=False).decode(errors="replace")
     tiles_in_a_row = ".tiles { display: flex; flex-wrap: wrap; gap: 1.5em } .tiles dd { margin: 0; font-weight: bold }"
     return f"<style>{tiles_in_a_row}</style>{_meaning(inspection, warnings)}{drawn}{groups}"
 
