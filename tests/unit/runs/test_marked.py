@@ -11,7 +11,7 @@ import pytest
 
 import grpo_cli
 from tests.support.command import adv, facts_of, ran
-from tests.support.jobs import rows_of
+from tests.support.jobs import rows_of, write
 
 NO = None
 
@@ -256,3 +256,36 @@ def test_a_row_whose_missing_reward_counts_as_0_is_scored_and_still_counted_as_u
     assert (facts["unscorable"], facts["status"]["scored"]) == (1, 1 + statuses.count("scored"))
     gated = adv(f"compute in.jsonl -g q --missing {missing} -o gated.jsonl --fail-on 'unscorable > 0'")
     assert gated.status == 3
+
+
+NESTED: Any = [
+    {"q": "a", "reward": reward, "meta": {"status": status, "n": n, "deep": {"x": status}}}
+    for reward, status, n in ((1, "ok", 1), (0, "failed", 2**53), (0, "ok", 2), (1, "ok", 2**53 + 1))
+]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "json", "parquet", "arrow", "jsonl.gz"])
+@pytest.mark.parametrize(
+    ("option", "row"),
+    [("meta.status=failed", 1), ("meta.deep.x=failed", 1), (f"meta.n={2**53}", 1), (f"meta.n={2**53 + 1}", 3)],
+)
+def test_a_mark_may_be_inside_of_an_object(suffix: str, option: str, row: int) -> None:
+    path = write(f"in.{suffix}", NESTED)
+    done = ran(f"compute {path} -g q --left-out-column {option} -o out.jsonl --json")
+    facts = json.loads(done.out)
+    assert facts["left_out"] == 1
+    assert [at for at, found in enumerate(rows_of("out.jsonl")) if found["advantage"] is None] == [row]
+    column = option.partition("=")[0]
+    unknown = adv(f"compute {path} -g q --left-out-column {column}x=failed -o out.jsonl --force")
+    assert (unknown.status, f"no column '{column}x'" in unknown.err) == (1, True), unknown
+
+
+def test_a_column_with_the_whole_name_is_that_mark() -> None:
+    path = write("in.jsonl", [{**row, "meta.status": "failed" if at == 3 else "ok"} for at, row in enumerate(NESTED)])
+    ran(f"compute {path} -g q --left-out-column meta.status=failed -o out.jsonl")
+    assert [row["advantage"] is None for row in rows_of("out.jsonl")] == [False, False, False, True]
+
+
+def test_a_value_inside_of_an_object_that_no_row_has_gets_a_warning() -> None:
+    done = ran(f"compute {write('in.jsonl', NESTED)} -g q --left-out-column meta.status=faild -o out.jsonl")
+    assert "meta.status is faild in no row; did you mean failed?" in " ".join(done.out.split())
