@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from typing import Any
 
@@ -13,9 +14,12 @@ from grpo_cli.errors import DataError, UsageError
 # A smaller limit is tried before numpy and polars are loaded, which takes 0.3 s more. With 2 cores they fit into 0.5 GB of addresses.
 ENOUGH = 1 << 30  # bytes
 PER_CORE = 64 << 20  # bytes more for each core: threads have a stack and memory of their own
-OWN = 64 << 20  # bytes that the modules of this tool and a small input take beside them
+OWN = (
+    100 << 20
+)  # bytes that the modules of this tool and a small input take beside them: with 64, threads could not start near 300 MB
 LONGEST = 120  # seconds of a trial, which may wait for a lock for ever
 THREADS = "POLARS_MAX_THREADS"
+_ARENA_MAX = -8  # of mallopt(3)
 
 
 def refuse_no_threads() -> None:
@@ -33,6 +37,15 @@ def watch_memory() -> None:
         os.environ["_RJEM_MALLOC_CONF"] = "narenas:1,background_thread:false"
         os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
         os.environ.setdefault("RUST_BACKTRACE", "0")
+        _share_one_heap()
+
+
+def _share_one_heap() -> None:
+    """Keep the C library from reserving 64 MB of addresses for each thread, of which there are more or less by chance."""
+    import ctypes
+
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(_ARENA_MAX, 1)
 
 
 def is_little_memory() -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -214,7 +215,8 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
     facts: Facts | FactsOfParts | None = None
     if warn:
         read = {role for narrow in narrows for role in (*narrow.plan.needs, *narrow.plan.may_read)}
-        merged = merged_keys(narrows[0], tables, targets, only=output.only) if targets else []
+        of_parts = [merged_keys(narrow, tables, targets, only=output.only) for narrow in narrows] if targets else []
+        merged = dict.fromkeys(chain.from_iterable(of_parts))  # parts may have the same keys
         of_outputs = [*skipped, *merged]
         each = [_facts(job, part, read, of_outputs) for part in parts]
         facts = each[0] if job.parts is None else _of_parts(job.parts, each, [*of_files, *of_outputs])

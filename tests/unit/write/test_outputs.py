@@ -181,6 +181,17 @@ def test_keys_that_a_conversion_would_merge_are_named(command: str, keys: str, t
     assert merged == (to == "csv" and keys != '1 "2"')
 
 
+def test_keys_that_a_conversion_would_merge_are_named_in_every_part() -> None:
+    lines = [("a", "x"), ("a", "y"), ("b", 1), ("b", "1"), ("c", 2), ("c", "2")]
+    text = "".join(
+        json.dumps({"env": env, "prompt_id": key, "reward": at}) + "\n" for env, key in lines for at in (0, 1)
+    )
+    Path("mixed.jsonl").write_text(text)
+    done = ran("compute mixed.jsonl --plan-by env --plan default:method=rloo -o out.csv")
+    said = " ".join(done.out.split())
+    assert [said.count(f"prompt_id is text there, and {key} may be one group") for key in "12"] == [1, 1]
+
+
 WRITERS = [
     "compute NAME -o out.csv", "compute NAME -o same.jsonl", "compute NAME --in-place", "compute NAME -o o/", "compute NAME --summary s.json",
     "compute NAME --plan-by half --plan default:method=rloo -o out.csv",
