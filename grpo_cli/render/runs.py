@@ -10,7 +10,7 @@ from rich.console import Console
 from grpo_cli.render.text import Sheet, clean, count, number, rescaled
 from grpo_cli.stats.against import Prompt
 from grpo_cli.stats.intervals import Estimate, in_words
-from grpo_cli.stats.runs import Difference, Runs
+from grpo_cli.stats.runs import Difference, Runs, sentences
 from grpo_cli.values.key_text import cells, cut, labels_of, plain
 
 CLUSTER = 20  # characters of the value of a cluster
@@ -55,8 +55,12 @@ def render(facts: Runs, console: Console) -> None:
                 sheet.row(word, [f"{clean(one.name)}: the change without noise, of the change seen"])
                 sheet.row("", _most_changed(prompts, sheet.width))
                 sheet.blank()
+        if not one.gained and not one.lost:
+            sheet.row("changed most", f"{clean(one.name)}: no prompt changed beyond chance")
+            sheet.blank()
     sheet.warnings(facts.warnings)
-    sheet.row("verdict", clean(facts.verdict))
+    lines = sentences(facts.runs[0].name, facts.differences, facts.cluster)
+    sheet.row("verdict", [f"{clean(line)}." for line in lines])
 
 
 def _matched(sheet: Sheet, facts: Runs) -> None:

@@ -30,6 +30,7 @@ from grpo_cli.stats.intervals import (
     FEWEST_CLUSTERS,
     OF_CHANGE,
     OF_RATE,
+    SURE,
     Estimate,
     detectable,
     estimate,
@@ -306,8 +307,18 @@ def _of_clusters(
 
 def said(base: str, differences: Sequence[Difference], cluster: str | None) -> str:
     """What the differences show, as a sentence to paste."""
+    return f"{'; '.join(sentences(base, differences, cluster))}."
+
+
+def sentences(base: str, differences: Sequence[Difference], cluster: str | None) -> list[str]:
+    """What each difference shows, without the dot; prompts that change in both directions are not hidden in a mean that stays."""
     parts = []
     for one in differences:
         of_clusters = "" if cluster is None else f"{one.clusters:,} values of {cluster}"
-        parts.append(in_a_sentence(one.name, base, one.prompts, one.change, one.p_holm, of_clusters))
-    return f"{'; '.join(parts)}."
+        part = in_a_sentence(one.name, base, one.prompts, one.change, one.p_holm, of_clusters)
+        if one.p_holm is not None and one.p_holm > SURE and (one.gained or one.lost):
+            better = f"{one.better:,} are better ({one.better_by_chance:,.0f} by chance)"
+            worse = f"{one.worse:,} worse ({one.worse_by_chance:,.0f} by chance)"
+            part += f", but its prompts change by more than chance: {better} and {worse}"
+        parts.append(part)
+    return parts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grpo_cli.errors import Cures, DataError, Way
+from grpo_cli.errors import Cure, Cures, DataError, Way
 from grpo_cli.read.checks.check import Check
 from grpo_cli.read.columns import Columns
 from grpo_cli.read.group_keys import SHOWN, spanning, usual, within
@@ -21,6 +21,7 @@ from grpo_cli.read.repeated_draws import (
 )
 from grpo_cli.values.paths import as_list
 
+TWO = 2  # files may be two runs
 _ONE_BATCH = Way("--batch-by", "input", "takes all rows as one batch")
 
 
@@ -45,13 +46,15 @@ def silent_merge(groups: Groups) -> None:
             raise _merge_error(columns, f"values of {name!r}", rows, cures)
     several_files = len(columns.tables) > 1 and not is_one_dataset(columns.tables)
     if several_files and (rows := spanning(by_key, columns.file)):
-        cures = [
+        of_files: list[Cure] = [
             Way("--group-within", "file", "if ids restart in each"),
             Way("--group-within", "input", "if they are shards of one sampling round"),
         ]
         if groups.prompts_of(by_key) is not None:
-            cures = [Way("--group-within", "file", f": ids restart in each, {several}")]
-        raise _merge_error(columns, "files", rows, cures)
+            of_files = [Way("--group-within", "file", f": ids restart in each, {several}")]
+        if len(columns.tables) == TWO:
+            of_files.append("two runs of the same prompts are compared by grpo-adv inspect NEW --against OLD")
+        raise _merge_error(columns, "files", rows, of_files)
 
 
 def _merge_error(columns: Columns, what: str, rows: Sequence[int], cures: Cures) -> DataError:

@@ -1,0 +1,51 @@
+"""What `inspect --against` says where prompts change in both directions, where none changes, and of three runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.support.command import adv, facts_of, ran
+
+
+def run(name: str, solved: list[int]) -> None:
+    """Prompts with 8 rollouts each, so many of which are solved."""
+    rows = [f"p{at:03d},{int(k < many)}" for at, many in enumerate(solved) for k in range(8)]
+    Path(name).write_text("\n".join(["prompt_id,reward", *rows]) + "\n")
+
+
+def test_a_mean_that_stays_does_not_hide_prompts_that_fall_and_rise() -> None:
+    """15 prompts fall from 7 to 0 of 8, and 85 rise from 3 to 4, with one more to 24: the mean moves by 0.2 points."""
+    run("base.csv", [7] * 15 + [3] * 85)
+    run("now.csv", [0] * 15 + [4] * 65 + [5] * 20)
+    verdict = facts_of("inspect now.csv --against base=base.csv")["verdict"]
+    assert verdict.startswith("now.csv shows no clear difference from base on 100 prompts: +0.0 points")
+    assert re.search(
+        r"but its prompts change by more than chance: 85 are better \(\d+ by chance\) and 15 worse \(\d+ by chance\)\.$",
+        verdict,
+    )
+
+
+def test_where_no_prompt_changes_it_is_said() -> None:
+    run("base.csv", [4, 5, 3, 4] * 5)
+    run("now.csv", [5, 4, 4, 3] * 5)
+    out = ran("inspect now.csv --against base=base.csv").out
+    assert "changed most   now.csv: no prompt changed beyond chance" in out
+
+
+def test_of_three_runs_each_has_a_line_in_the_verdict() -> None:
+    for name, many in (("a.csv", 2), ("b.csv", 4), ("c.csv", 6)):
+        run(name, [many] * 30)
+    out = ran("inspect c.csv --against a.csv --against b.csv", COLUMNS="200").out
+    lines = out[out.index("\nverdict") :].splitlines()[1:]
+    assert lines[0].startswith("verdict        b.csv solves more of these prompts than a.csv: +25.0 points")
+    assert lines[1].strip().startswith("c.csv solves more of these prompts than a.csv: +50.0 points")
+
+
+def test_two_files_with_the_same_prompts_are_told_how_runs_are_compared() -> None:
+    run("a.csv", [2] * 5)
+    run("b.csv", [4] * 5)
+    for command in ("inspect a.csv b.csv", "compare a.csv b.csv --method grpo --method rloo"):
+        done = adv(command)
+        assert done.status != 0
+        assert "grpo-adv inspect NEW --against OLD" in " ".join(done.err.split())
