@@ -39,7 +39,7 @@ def refuse_unread(wanted: Wanted, output: str | None) -> None:
     row = target(wanted.target)
     kind = _kind(wanted)
     if kind not in row.kinds:
-        why = row.not_read.get(kind, f"it does not read {kind}")
+        why = row.not_read.get(kind, "nothing is known of how it would read them")
         others = readers(kind)
         cure = (
             f"--target {', '.join(others)} read{'s' if len(others) == 1 else ''} it" if others else "no target reads it"

@@ -338,7 +338,9 @@ def test_labels_are_those_of_the_rows(target: str, script: str) -> None:
     assert [(marks(one["trained"])[-1] == "wrong", one["label"]) for one in found] == [(False, True), (True, False)] * 3
 
 
-@pytest.mark.parametrize(("target", "script"), [("trl", "trl_reads.py"), ("verl", "verl_reads.py")])
+@pytest.mark.parametrize(
+    ("target", "script"), [("trl", "trl_reads.py"), ("verl", "verl_reads.py"), ("openrlhf", "openrlhf_reads.py")]
+)
 def test_each_prompt_comes_once_as_it_was_sampled(target: str, script: str) -> None:
     names = ("one turn", "system prompt", "few-shot")
     rollouts("responses", names)

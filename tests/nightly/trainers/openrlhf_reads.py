@@ -25,6 +25,15 @@ if KIND == "sft":
         ids, _, mask = data[at]
         # the loss of a position is that of the next token
         found.append(texts(of, ids[0].tolist(), [0, *mask[0].tolist()[:-1]]))
+elif KIND == "prompts":
+    from openrlhf.datasets.prompts_dataset import PromptDataset
+
+    asked = strategy(input_key="prompt", label_key="answer")
+    asked.is_rank_0 = lambda: False
+    data = PromptDataset(loaded(FILE), of, asked)
+    for at in range(len(data)):
+        _, prompt, label, _ = data[at]
+        found.append({"trained": "", "all": prompt, "label": label})
 else:
     from openrlhf.datasets.reward_dataset import RewardDataset
 
