@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import feather
 
+from grpo_cli.formats.parquet import rewrite
 from tests.support.command import Done, adv
 
 SPARK: Final = "org.apache.spark.sql.parquet.row.metadata"
@@ -127,3 +128,17 @@ def test_96_bit_timestamps_are_spliced_replaced_verified_and_read_as_they_are(ye
         assert advantage == (pytest.approx(wanted, abs=1e-12) if row in late else None)
     read = [json.loads(line)["at"] for line in Path("all.jsonl").read_text().splitlines()]
     assert [text and datetime.fromisoformat(text) for text in read] == times
+
+
+def test_rows_that_fill_row_groups_exactly_leave_nothing_to_write_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last group of the file has equal rewards and is dropped."""
+    monkeypatch.setattr(rewrite, "_MOST_AT_ONCE", 1)
+    keys, rewards = ["a"] * 3 + ["b"] * 3 + ["c"] * 3, [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0]
+    pq.write_table(pa.table({"prompt_id": keys, "reward": rewards}), "in.parquet", row_group_size=3)
+    assert not run(
+        "compute", "in.parquet", "-o", "out.parquet", "--zero-variance", "drop", "-m", "dr-grpo", "-q"
+    ).status
+    found = pq.ParquetFile("out.parquet")
+    assert found.num_row_groups == 2
+    assert found.read()["reward"].to_pylist() == rewards[:6]
+    assert found.read()["prompt_id"].to_pylist() == keys[:6]
