@@ -270,3 +270,16 @@ def test_number_columns_that_the_logged_advantages_ignore_are_no_rewards(
         look(tmp_path, reward=names, column="mine")
     else:
         assert look(tmp_path, column="mine").facts["reward_columns"] == names
+
+
+def test_logged_advantages_are_compared_with_one_reward_only() -> None:
+    """Those of a sum say nothing of the baseline of its first part."""
+    row = {"step": 4, "env_name": "env", "problem_id": 9, "prompt": "[]", "completion": "[]"}
+    logged = [0.5, -0.5, 0.5, -0.5, 0.75, -0.25, -0.25, -0.25]
+    rewards = [1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0]
+    each = [{"sample_id": at, "reward": rewards[at], "advantage": logged[at], "form": at % 3 / 2} for at in range(8)]
+    path = write("results.jsonl", [row | more for more in each])
+    blocks = "normalised in blocks of 4 by the trainer, as its advantages show"
+    assert blocks in " ".join(look(path, schema="prime-platform", column="mine").facts["warnings"])
+    both = look(path, schema="prime-platform", column="mine", reward=["reward", "form"])
+    assert blocks not in " ".join(both.facts["warnings"])
