@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.plan_parts import Counting
+from grpo_cli.engine.plan_parts import Counting, MaskedRows
 from grpo_cli.engine.score import score
 from grpo_cli.errors import UsageError, Way, Written
 from grpo_cli.options.given import Given
@@ -30,11 +30,15 @@ from grpo_cli.write.write_outputs import Computed, Phase, merged_keys, write
 _OF_ONE = {*OF_PART} - {"reward", "rollout_reward"}  # all plans read the same columns
 
 
+OF_MASKED = "masked-rows="  # begins an option of a plan that is about its rows, and not about its arithmetic
+
+
 class Contender(NamedTuple):
     """A plan that is compared."""
 
     plan: Plan
     rollouts: Counting | None = None  # how it counts rows of one rollout; None: each row
+    masked_rows: MaskedRows = ""  # what becomes of its masked rows; empty: what becomes of them in all plans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +56,7 @@ class Job(OnFiles):
     def of(cls, given: Given) -> Job:
         """What options ask for."""
         given = given.to_command("compare")
-        plans = contenders(_options(given))
+        plans = {text: one._replace(masked_rows=masked_of(text)) for text, one in contenders(_options(given)).items()}
         for name in () if given.write else given:
             if name in OPTIONS and OPTIONS[name].panel == OUTPUT:
                 raise UsageError(
@@ -130,10 +134,15 @@ def compared(job: Job, tables: Sequence[Table]) -> Comparison:
     narrow = read(found.under(roles=roles, rollouts=counting_of_file), one_with_batch)
     if "rollout" in narrow.request.roles:
         plans = {name: counted(plan, countings[name]) for name, plan in plans.items()}
-    scored = {name: score(plan, narrow.table) for name, plan in plans.items()}
-    for result in scored.values():
-        refuse_unscorable(result.plan, result.frame[".scorable"], narrow)
-        refuse_singletons(result.plan, result.frame[".n"], narrow)
+    scored = {}
+    for name, plan in plans.items():
+        rows = narrow
+        if treated := job.plans[name].masked_rows:
+            own = found.under(roles=roles, rollouts=counting_of_file, masked_rows=treated)
+            rows = read(own, one_with_batch)
+        scored[name] = score(plan, rows.table)
+        refuse_unscorable(plan, scored[name].frame[".scorable"], rows)
+        refuse_singletons(plan, scored[name].frame[".n"], rows)
     used = {role for plan in plans.values() for role in (*plan.needs, *plan.may_read)}
     unread = unread_columns(narrow.request.roles, used, "these plans")
     return compare(scored, replace(narrow, warnings=(*narrow.warnings, *unread)))
@@ -155,8 +164,22 @@ def _options(given: Given) -> dict[str, Given]:
     for kind, text in (*presets, *methods):
         if text in plans:
             raise UsageError(f"{text!r} is named twice", "append options to tell them apart: grpo,scale=batch")
-        plans[text] = plan_in_words(kind, text)
+        arithmetic = text
+        if masked_of(text):  # it is about the rows that are read
+            arithmetic = ",".join(part for part in items(text) if not part.startswith(OF_MASKED))
+        plans[text] = plan_in_words(kind, arithmetic)
     return with_shared(given.among(OPTIONS), plans)
+
+
+def masked_of(text: str) -> MaskedRows:
+    """What a plan says becomes of masked rows; empty if it says nothing."""
+    for part in items(text):
+        if part.startswith(OF_MASKED):
+            said = part.removeprefix(OF_MASKED)
+            if said not in {"vote", "exclude"}:
+                raise UsageError(f"masked-rows cannot be {said!r}", "it is vote or exclude")
+            return cast("MaskedRows", said)
+    return ""
 
 
 def plan_in_words(kind: str, text: str) -> Given:

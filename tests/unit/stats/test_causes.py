@@ -119,3 +119,19 @@ def test_bars_are_smoothed_only_where_sizes_differ() -> None:
     out = ran("inspect a.csv", COLUMNS="200").out
     assert "smoothed" not in out
     assert "the bars are fifths" in out
+
+
+def test_masked_rows_count_in_one_plan_and_not_in_the_other() -> None:
+    """Rows 1 1 0 and a masked 0: r - mean is 1/2 with it and 1/3 without it, where the masked row has no advantage."""
+    written("a.csv", "prompt_id,reward,masked", ["a,1,0", "a,1,0", "a,0,0", "a,0,1"])
+    line = "compare a.csv --masked-column masked --method dr-grpo --method dr-grpo,masked-rows=exclude"
+    (found,) = facts_of(f"{line} --json")["differences"]
+    assert (found["rows"], found["lost"], found["changed"]) == (3, 1, 3)
+    assert found["largest_change"] == pytest.approx(1 / 6)
+    ran(f"{line} --write --column adv -o b.csv")
+    one, other = "adv_dr_grpo", "adv_dr_grpo_masked_rows_exclude"
+    rows = [*csv.DictReader(Path("b.csv").read_text().splitlines())]
+    assert [float(row[one]) for row in rows] == [0.5, 0.5, -0.5, -0.5]
+    assert [row[other] and round(float(row[other]), 6) for row in rows] == [0.333333, 0.333333, -0.666667, ""]
+    done = adv("compare a.csv --masked-column masked --method grpo --method grpo,masked-rows=drop")
+    assert "masked-rows cannot be 'drop'" in done.err
