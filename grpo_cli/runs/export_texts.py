@@ -7,6 +7,7 @@ exported is known before anything is written; a second one writes them, the conv
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -386,6 +387,9 @@ def _one_turn(lists: pl.Series, place: Place) -> pl.Series:
         turns = items_of(text)
         if len(turns) != 1:
             wrong = f"the {lists.name} response has {len(turns)} turns, and this trainer reads one"
+            raise DataError(wrong, "choose a target that reads conversations: grpo-adv targets", place=place(at))
+        if json.loads(turns[0]).get("tool_calls"):
+            wrong = f"the {lists.name} response calls a tool, and this trainer reads its text alone"
             raise DataError(wrong, "choose a target that reads conversations: grpo-adv targets", place=place(at))
         found.append(turns[0])
     return pl.Series(lists.name, found, dtype=pl.String)

@@ -138,3 +138,18 @@ def test_targets_are_listed_and_explained() -> None:
     assert {*listed} == {*targets()}
     assert listed["verl"]["kinds"]["sft"]["form"] == "messages"
     assert adv("targets ver").status == 2
+
+
+@pytest.mark.parametrize("target", ["axolotl", "llama-factory"])
+@pytest.mark.parametrize(
+    ("answer", "wrong"),
+    [
+        ((CALLS, RESULT, ANSWER), "the chosen response has 3 turns, and this trainer reads one"),
+        ((CALLS,), "the chosen response calls a tool, and this trainer reads its text alone"),
+    ],
+)
+def test_a_side_of_a_pair_that_a_trainer_would_cut_is_refused(target: str, answer: tuple[Any, ...], wrong: str) -> None:
+    chats(answer=answer)
+    done = adv(f"export in.jsonl --to pairs --target {target} -o out.jsonl")
+    assert (done.status, Path("out.jsonl").exists()) == (1, False)
+    assert wrong in done.err
