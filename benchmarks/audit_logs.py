@@ -462,6 +462,7 @@ def tied(name: str) -> tuple[Plan, float, float, float] | None:
     if found := re.search(r"--epsilon (\S+) to (\S+)", rest):
         low, high = map(float, found.groups())
         rest = rest.replace(found.group(0), f"--epsilon {found.group(1)}")
+    rest = re.sub(r"(=\S+) to \S+", r"\1", rest)  # what is added under the root
     words = rest.split()
     given: dict[str, Any] = {"rewards.missing": "exclude"}
     preset = None if words[0].startswith("--") else presets()[words.pop(0)].plan

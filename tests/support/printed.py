@@ -42,10 +42,18 @@ def printed(facts: Mapping[str, Any]) -> Iterator[tuple[float, str]]:
     for name in (name for tie in facts["ties"] for name in tie["names"]):
         factor, _, flags = name.rpartition(" x ")
         flags = flags if flags.startswith("--") else f"--preset {flags}"
-        ends = re.search(r"--epsilon (\S+) to (\S+)", flags)
-        for end in ends.groups() if ends else ("",):
-            one = flags.replace(ends.group(0), f"--epsilon {end}") if ends else flags
+        for one in ends_of(flags):
             yield float(factor or 1), one + of_input
+
+
+def ends_of(flags: str) -> list[str]:
+    """The options with both ends of each range, such as `--epsilon 0 to 1e-06`."""
+    found = re.search(r"(--epsilon |--set \S+=)(\S+) to (\S+)", flags)
+    if found is None:
+        return [flags]
+    return [
+        one for end in found.groups()[1:] for one in ends_of(flags.replace(found.group(0), f"{found.group(1)}{end}"))
+    ]
 
 
 def not_reproduced(frame: pl.DataFrame, facts: Mapping[str, Any], **read: Any) -> list[str]:

@@ -1,4 +1,9 @@
-"""Which formula made the advantages of a file."""
+"""Which formula made the advantages of a file.
+
+`run` opens the files, `groupings` tries the ways to group their rows, and for each the `ladder` is climbed: `readings` (to what the values were
+rounded), `baselines` (what is divided), `divisors`, `constants` and `bends` (what is not linear), a file for each rung, and `weights` of several
+rewards. Where no rung explains every row, `causes` and `whole_log` say why. `facts` is the answer, `flags` its options, `text` its words.
+"""
 
 from grpo_cli.options.commands import ADVANTAGE, GROUPED, REWARDED, SHOWN, Command, options_of
 from grpo_cli.options.table import ENGINE, SHAPE

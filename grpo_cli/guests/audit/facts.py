@@ -35,7 +35,9 @@ VERSION: Final = 1
 LISTED = 10  # groups that disagree
 EXPLAINED = 4  # formulas that fit equally well, whose differences are explained to choose between them
 EPSILON = "divisor.epsilon"
-OF_WHITENING = ("post.whiten.epsilon", "post.whiten.inside")  # formulas that differ only in these are one tie
+INSIDE = "divisor.inside"
+# Formulas that differ only in these are one tie.
+CONSTANTS = (EPSILON, INSIDE, "post.whiten.epsilon", "post.whiten.inside")
 TOLD = 8  # formulas for which it is said what would tell them apart
 ROLES = ("length", "input_length", "turns")  # 1 in invented rows
 # What could be logged besides ordinary groups, as groups of the lowest (0) and the highest (1) reward of the log and numbers between or beyond.
@@ -322,12 +324,12 @@ def ties_of(fits: Sequence[Fit], log: Log) -> list[Tie]:
         if one.presets:
             formulas.setdefault(_formula(one), []).append(one)
         elif not _same_method(one, best) or (_formula(one) not in of_presets and _options(one, best, best.plan)):
-            formulas.setdefault(_flags(one, best, EPSILON, *OF_WHITENING), []).append(one)
+            formulas.setdefault((_flags(one, best, *CONSTANTS), one.plan.divisor.inside > 0), []).append(one)
     told = _told_apart_by(best, [ones[0] for ones in formulas.values()], log, fits[0].reading)
     ties = []
     for ones, by in zip(formulas.values(), told, strict=True):
         named = [f"{one.times}{name}" for one in ones for name in one.presets]
-        named = named or [_flags(ones[0], best, EPSILON) + _epsilons(ones)]
+        named = named or [_flags(ones[0], best, EPSILON, INSIDE) + _epsilons(ones) + _insides(ones)]
         ties.append(Tie([*dict.fromkeys(named)], by))
     return ties
 
@@ -366,6 +368,13 @@ def _epsilons(ones: Sequence[Candidate]) -> str:
         return ""
     ends = dict.fromkeys((min(used), max(used)))
     return f" --epsilon {' to '.join(f'{end:g}' for end in ends)}"
+
+
+def _insides(ones: Sequence[Candidate]) -> str:
+    """The same for what they add under the root."""
+    used = {one.plan.divisor.inside for one in ones if INSIDE not in one.plan.unread} - {0.0}
+    ends = dict.fromkeys((min(used), max(used))) if used else ()
+    return f" --set {INSIDE}={' to '.join(f'{end:g}' for end in ends)}" if used else ""
 
 
 def _told_apart_by(best: Candidate, others: Sequence[Candidate], log: Log, reading: Reading) -> Iterator[str]:
@@ -423,5 +432,5 @@ def epsilon_of(candidate: Candidate, log: Log, reading: Reading) -> EpsilonInter
     if not low <= high < np.inf:
         return None
     is_open = sum(low <= value <= high for value in EPSILONS) > 1
-    says = f"epsilon {low:.2g} to {high:.2g}: {reading.words} cannot say more"
+    says = f"epsilon {low:.2g} to {high:.2g}: {reading.says} cannot say more"
     return EpsilonInterval(low, high, reading.words, says if is_open else "")

@@ -142,7 +142,11 @@ def _ranked(fits: list[Fit], tool: str) -> list[Fit]:
         one = fit.candidate
         return not one.claimed, one.is_odd, fit.reading.is_rounded, *plainness(one, tool)
 
-    return sorted(tied, key=plainest) + behind
+    distinct = list[Fit]()  # a formula may have been tried under two readings: the finer one is first
+    for fit in sorted(tied, key=plainest):
+        if all(fit.candidate != other.candidate for other in distinct):
+            distinct.append(fit)
+    return distinct + behind
 
 
 def _confirmed(found: list[Fit], log: Log) -> list[Fit]:

@@ -138,6 +138,8 @@ def _constants(facts: Audited) -> str:
     if divisor.level == "none":
         return "scale none"
     root = f" (--set divisor.inside={exact(divisor.inside)})" if divisor.inside else ""
+    if divisor.measure == "mad":
+        return f"scale {divisor.level}, mean absolute deviation, epsilon {exact(divisor.epsilon)}"
     constants = f"scale {divisor.level}, epsilon {exact(divisor.epsilon)}{root}, ddof {divisor.ddof}"
     return constants if divisor.of == "reward" else f"{constants}, std of {divisor.of}"
 

@@ -99,6 +99,7 @@ def test_options_that_the_first_line_does_not_say_have_a_line_of_their_own() -> 
     write("a.jsonl", LOGS["mean absolute deviation"].to_dicts())
     text = " ".join(adv("audit a.jsonl").out.split())
     assert "computed by --method grpo --set divisor.measure=mad" in text
+    assert "scale group, mean absolute deviation, epsilon" in text
     write("b.jsonl", LOGS["group"].to_dicts())
     assert "computed by" not in adv("audit b.jsonl").out
 

@@ -118,6 +118,14 @@ def test_the_answer_says_to_what_rounded_values_match() -> None:
     assert "matches trl-grpo to 4 decimals, as logged: max abs difference" in text
 
 
+def test_a_formula_that_holds_under_two_readings_is_no_tie_of_itself() -> None:
+    facts = audited(FOURS, np.round(standard(FOURS), 2), preset="trl-grpo")
+    assert facts["match"]["preset_names"][0] == "trl-grpo"
+    assert "trl-grpo" not in names({**facts, "match": {"preset_names": []}})
+    under_the_root = [name for name in names(facts) if "divisor.inside" in name]
+    assert under_the_root == ["--method grpo --epsilon 0 --set divisor.inside=1e-09 to 1e-05"]
+
+
 # --- which readings the values allow -------------------------------------------------------------------------
 
 NO_REWARDS = np.array([0.0, 1.0])
