@@ -19,7 +19,9 @@ from grpo_cli.guests.audit.trial import LARGE, Fit, Intervals
 # A solved constant has so few digits that a step of the last one is this many half-widths of its interval: chance puts such
 # a number into one of 250 intervals.
 STEP = 500.0
-STEP_OF_COARSE = 200.0  # the same for values of 16 bits or two decimals: a factor of one digit more would fit by chance
+# The same for values of 16 bits or two decimals, not beside the std of a batch: there the bench has a log with a constant of many digits that
+# 0.9 times a batch fits with 200.
+STEP_OF_COARSE = 200.0
 DIGITS = 2  # of an epsilon, or of a factor beside the std of a batch: one of its many stds fits three by chance
 DIFFERENT = 2  # kinds of quotients that a factor beside the mean of a batch has to explain, and one more
 
@@ -72,8 +74,11 @@ def solved_factor(divisors: Intervals, divisor: Vector, *, coarse: bool, uses_ba
     with np.errstate(divide="ignore", invalid="ignore"):
         low, high = Intervals(divisors.low / divisor, divisors.high / divisor).shared
     least, most = (1 / end if end else np.inf for end in (high, low))
-    digits = DIGITS if coarse or uses_batch else DIGITS + 1
-    return shortest(least, most, digits, STEP_OF_COARSE if coarse else STEP)
+    if coarse and uses_batch:
+        return shortest(least, most, 1, STEP)
+    if coarse:
+        return shortest(least, most, DIGITS, STEP_OF_COARSE)
+    return shortest(least, most, DIGITS if uses_batch else DIGITS + 1, STEP)
 
 
 def _shows_a_factor(start: Start, one: Candidate, values: Vector, spread: Vector) -> bool:
