@@ -10,6 +10,7 @@ from grpo_cli.read.known_names import (
     GROUP_TIERS,
     IDS_OF_TURNS,
     KNOWN_MARKS,
+    MARKS_OF_PEOPLE,
     MOST_SOURCES,
     ROLLOUT_IDS,
     ROW_IDS,
@@ -111,7 +112,8 @@ def _unread_marks(layout: Layout, roles: Mapping[str, str], readable: Collection
     if any(mark.unmet is None for mark in layout.marks):  # a flag or the schema says which rows are marked
         return []
     read = {*roles.values(), *layout.reasons, *(name for mark in layout.marks for name in mark.columns)}
-    return [name for name in KNOWN_MARKS if name in readable and name not in read]
+    known = KNOWN_MARKS if layout.schema is not None else KNOWN_MARKS | MARKS_OF_PEOPLE
+    return [name for name in known if name in readable and name not in read]
 
 
 def _with_texts(

@@ -71,6 +71,28 @@ KNOWN_MARKS = {
     **dict.fromkeys(("failure_kind", "failure_reason", "error", "errors", "has_error", "is_truncated"), "truth"),
     "finish_reason": "end",
 }  # fmt: skip
+# The same where no tool is recognised: names that people give such columns. True or filled, false, or a status of failure.
+MARKS_OF_PEOPLE = {
+    **dict.fromkeys((
+        "failed", "is_error", "timeout", "timed_out", "aborted", "crashed", "exception", "failure", "infra_error", "masked",
+    ), "truth"),
+    **dict.fromkeys(("ok", "valid"), "false"),
+    "status": "end",
+}  # fmt: skip
+# Of these, the ones that a verifier writes as well: where they say of every row what its reward says, they are an outcome.
+MAYBE_OUTCOMES = ("failed", "failure", "ok", "valid", "status")
+# Beside one of these, `failed` is what the verifier found, and no failure of the run.
+OUTCOMES = ("pass", "passed", "success", "succeeded", "solved", "correct", "right")
+GOOD = (
+    "ok",
+    "valid",
+    "is_valid",
+    "success",
+    "succeeded",
+    "passed",
+    "solved",
+    "correct",
+)  # names whose rows are to be kept
 REASONS = ("failure_kind", "failure_reason")  # why a row is marked
 
 # --- rollouts, samples and judges -----------------------------------------------------------------------------

@@ -17,8 +17,8 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.plan_parts import MaskedRows
-from grpo_cli.errors import DataError, Way, near_names
-from grpo_cli.read.known_names import FAILED_ENDS, KNOWN_MARKS
+from grpo_cli.errors import DataError, UsageError, Way, near_names
+from grpo_cli.read.known_names import FAILED_ENDS, GOOD, KNOWN_MARKS, MARKS_OF_PEOPLE, MAYBE_OUTCOMES, OUTCOMES
 from grpo_cli.read.written import rows_with, values_of
 from grpo_cli.schemas.table import Mark, MarkKind
 from grpo_cli.values.cells import JSON_TEXT, canonical, where
@@ -136,6 +136,7 @@ def marked(
 
 def useless(marks: Sequence[Mark], columns: Mapping[str, pl.Series], *, typed: bool) -> list[str]:
     """Warnings of values of flags that no row has; a flag's mark that holds for every row says nothing and is refused."""
+    refuse_good(marks)
     warnings = []
     for mark in (mark for mark in marks if mark.flag):
         if mark.unmet is not None:
@@ -209,23 +210,53 @@ def none_left(marks: Sequence[Mark], columns: Mapping[str, pl.Series], masked_ro
     raise DataError(f"no row of {len(nothing):,} is left: {why}", cure)
 
 
-def unread(columns: Mapping[str, pl.Series], *, typed: bool) -> tuple[Mark, int] | None:
-    """The first column that marks some rows by its name and its values, and how many; None if there is none."""
-    for name, state in KNOWN_MARKS.items():
+def unread(columns: Mapping[str, pl.Series], reward: pl.Series | None, *, typed: bool) -> tuple[Mark, pl.Series] | None:
+    """The first column that marks some rows by its name and its values, with these rows; None if there is none.
+
+    A name such as `failed` is an outcome, and no mark, if it says of every row what the `reward` says: that it is the worst.
+    """
+    for name, state in (KNOWN_MARKS | MARKS_OF_PEOPLE).items():
         if name not in columns:
             continue
-        values = {"zero": ["0"], "truth": []}.get(state)
+        values = _of_state(columns[name], state)
         if values is None:
-            text = _text(columns[name])
-            values = text.filter(text.str.to_lowercase().is_in(FAILED_ENDS))[:1].to_list()
-        if not values and state == "end":
             continue
-        mark = Mark.named(f"{name}={values[0]}" if values else name, "masked", "--masked-column")
+        mark = Mark.named(f"{name}={values}" if values else name, "masked", "--masked-column")
         with suppress(DataError):  # numbers and other texts mark nothing
             rows = _holds(columns, mark, typed=typed)
-            if 0 < rows.sum() < len(rows):
-                return mark, int(rows.sum())
+            if not 0 < rows.sum() < len(rows):
+                continue
+            if name in MAYBE_OUTCOMES and reward is not None and (rows == (reward == reward.min())).all():
+                continue
+            return mark, rows
     return None
+
+
+def _of_state(column: pl.Series, state: str) -> str | None:
+    """The value of a column that marks a row, empty if any true one does; None if nothing marks one."""
+    if state == "zero":
+        return "0"
+    if state == "truth":
+        return ""
+    text = _text(column)
+    lower = text.str.to_lowercase()
+    if state == "end":
+        is_outcome = lower.is_in(OUTCOMES).any()
+        found = text.filter(lower.is_in([end for end in FAILED_ENDS if end != "failed" or not is_outcome]))
+    else:
+        found = text.filter(lower.is_in(FALSE - NOTHING))
+        if not lower.filter(~lower.is_in(NOTHING)).is_in([*TRUE, *FALSE]).all():
+            return None
+    return found[0] if len(found) else None
+
+
+def refuse_good(marks: Sequence[Mark]) -> None:
+    """Refuse a mark that leaves out, or masks, the rows that are good by the name of its column."""
+    for mark in marks:
+        if mark.flag and mark.state == "truth" and mark.column.lower() in GOOD:
+            bad = "leave out" if mark.kind == "left_out" else "mask"
+            wrong = f"{mark.flag} {mark.column} would {bad} the rows where {mark.column} is true"
+            raise UsageError(wrong, Way(mark.flag, f"{mark.column}=false", "names those where it is false"))
 
 
 def _holds(columns: Mapping[str, pl.Series], mark: Mark, *, typed: bool) -> pl.Series:

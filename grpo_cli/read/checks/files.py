@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from grpo_cli.errors import Way, in_words
+import numpy as np
+import polars as pl
+
+from grpo_cli.errors import DataError, Way, in_words
 from grpo_cli.read.checks.check import Check
 from grpo_cli.read.groups import Groups
 from grpo_cli.read.marks import none_left, unread, useless
@@ -69,13 +72,49 @@ def unread_marks(groups: Groups) -> Sequence[str]:
     names = groups.request.for_checks.marks
     # A known tool that cuts responses off counts them like others, unless its schema says so.
     names = [name for name in names if columns.request.schema is None or name not in _AT_LIMIT]
-    mark_and_rows = unread({name: columns.values[name] for name in names}, typed=columns.typed)
+    rewards = columns.rewards()
+    reward = rewards[0].cast(pl.Float64, strict=False) if len(rewards) == 1 and rewards[0].dtype.is_numeric() else None
+    mark_and_rows = unread({name: columns.values[name] for name in names}, reward, typed=columns.typed)
     if mark_and_rows is None:
         return ()
     mark, rows = mark_and_rows
+    means = "" if reward is None else _means(reward, rows)
     value = f"{mark.column}={mark.values[0]}" if mark.values else mark.column
     cures = [
         Way("--left-out-column", value, "leaves them out of their groups"),
         Way("--masked-column", value, "marks them as not trained on"),
     ]
-    return [f"{mark.words} in {rows:,} of {columns.height:,} rows, which count like all others: {in_words(cures)}"]
+    there = f"{mark.words} in {rows.sum():,} of {columns.height:,} rows, which count like all others{means}"
+    return [f"{there}: {in_words(cures)}"]
+
+
+def _means(reward: pl.Series, rows: pl.Series) -> str:
+    """The mean reward of the marked rows and of the others."""
+    means = []
+    for some in (reward.filter(rows), reward.filter(~rows)):
+        known = some.filter(some.is_finite()).to_numpy()
+        if not len(known):
+            return ""
+        means.append(f"{known.mean():.3g}")
+    return f" (mean reward {means[0]}, and {means[1]} of the others)"
+
+
+@partial(Check, looks_at="all rows", once_per="input", needs_whole_input=True)
+def marks_that_leave_single_rows(groups: Groups) -> None:
+    """Refuse marks of flags after which no group has two rows, where some had: they may mark the good ones."""
+    columns = groups.columns
+    marked = columns.marked
+    if marked is None:
+        return
+    by_flag = [mark for mark in marked.marks if mark.flag and mark.unmet is None and mark.kind == "left_out"]
+    left_out = columns.left_out
+    if not by_flag or left_out is None or left_out.all() or groups.coded.size == 0:
+        return
+    codes = groups.coded.codes.to_numpy()
+    before = np.bincount(codes)
+    after = np.bincount(codes[~left_out.to_numpy()], minlength=1)
+    if before.max() > 1 >= after.max():
+        mark = by_flag[0]
+        wrong = f"{mark.flag} {mark.column}: no group has two rows after it, {int((before > 1).sum()):,} had before"
+        why = "leaves out the others, if it marks the good ones"
+        raise DataError(wrong, Way(mark.flag, why=why, fill=f"{mark.column}=VALUE"))

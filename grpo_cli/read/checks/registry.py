@@ -45,6 +45,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     files.unused_outcomes,
     files.useless_marks,
     files.unread_marks,
+    files.marks_that_leave_single_rows,
 )
 # Of --plan-by: of all rows together, of each part, and of each part where all parts must fail.
 CHECKS_OF_INPUT: Final = tuple(one for one in CHECKS if one.once_per == "input")

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 import grpo_cli
+from grpo_cli.errors import DataError, UsageError
 from tests.support.command import adv
 from tests.support.jobs import look, near, refused, write
 from tests.support.schema_files import WRITERS
@@ -321,10 +322,85 @@ def test_a_column_that_looks_like_a_mark_is_named_with_flags_that_read_it(marks:
     cures = (
         f"--left-out-column {flag} leaves them out of their groups; --masked-column {flag} marks them as not trained on"
     )
-    assert look(path).facts["warnings"] == [f"{words} in 1 of 3 rows, which count like all others: {cures}"]
+    means = "mean reward 0, and 1.5 of the others"
+    assert look(path).facts["warnings"] == [f"{words} in 1 of 3 rows, which count like all others ({means}): {cures}"]
     for read in (look(path, masked_column=flag), look(path, left_out_column=flag)):
         assert read.facts["warnings"] == []
         assert [line["rows"] for line in read.facts["marks"]] == [1]
+
+
+OF_PEOPLE = """
+[true, false, false, false]         | failed
+["disk full", null, null, null]     | exception
+[true, false, false, false]         | timed_out
+[true, false, false, null]          | timeout
+[1, 0, 0, 0]                        | crashed
+[true, false, null, false]          | infra_error
+[true, false, false, false]         | aborted
+[true, false, false, false]         | is_error
+["oom", "", "", ""]                 | failure
+[true, false, false, false]         | masked
+[false, true, true, true]           | ok=false
+[0, 1, 1, 1]                        | valid=0
+["timeout", "done", "done", "done"] | status=timeout
+["Failed", "done", "done", "done"]  | status=Failed
+"""
+
+
+@pytest.mark.parametrize(("marks", "flag"), lines(OF_PEOPLE))
+def test_marks_that_people_write_are_named_with_what_they_do_to_the_mean(marks: str, flag: str) -> None:
+    """The row with the mark has the reward 0, and so has one of the three others."""
+    name, _, _ = flag.partition("=")
+    rows = [{"prompt_id": "a", "reward": r, name: m} for r, m in zip((0, 0, 1, 1), json.loads(marks), strict=True)]
+    (warning,) = look(write("x.jsonl", rows)).facts["warnings"]
+    assert warning.startswith(f"{flag.replace('=', ' is ')} in 1 of 4 rows, which count like all others")
+    assert "(mean reward 0, and 0.667 of the others)" in warning
+    assert f"--left-out-column {flag} leaves" in warning
+    assert look(write("x.jsonl", rows), left_out_column=flag).facts["left_out"] == 1
+
+
+OUTCOMES = """
+[true, true, false, false]             | failed
+[false, false, true, true]             | ok
+[false, false, true, true]             | valid
+["failed", "failed", "passed", "passed"] | status
+["failed", "passed", "passed", "failed"] | status
+[false, true, true, true]              | success
+[false, true, true, true]              | passed
+[false, true, true, true]              | solved
+[false, true, true, true]              | correct
+[30, 30, 60, 60]                       | timeout
+["A", "B", "A", "B"]                   | valid
+[200, 200, 500, 200]                   | status
+"""
+
+
+@pytest.mark.parametrize(("marks", "name"), lines(OUTCOMES))
+def test_outcomes_and_settings_are_no_marks(marks: str, name: str) -> None:
+    rows = [{"prompt_id": "a", "reward": r, name: m} for r, m in zip((0, 0, 1, 1), json.loads(marks), strict=True)]
+    assert look(write("x.jsonl", rows), reward=["reward"]).facts["warnings"] == []
+
+
+@pytest.mark.parametrize("name", ["ok", "valid", "success", "passed"])
+def test_a_column_that_marks_the_good_rows_is_refused_as_a_mark(name: str) -> None:
+    path = in_file("[true, true, false]", name)
+    with pytest.raises(UsageError, match=f"would leave out the rows where {name} is true") as refused:
+        look(path, left_out_column=name)
+    assert f"{name}=false" in str(refused.value.cures)
+    assert look(path, left_out_column=f"{name}=false").facts["left_out"] == 1
+
+
+def test_a_mark_after_which_no_group_has_two_rows_is_refused() -> None:
+    """Two groups of three rows, of which it leaves out all but one; a mark that leaves two rows of one group stays."""
+    keys, rewards = "aaabbb", (0, 1, 0, 1, 0, 1)
+    for marks, stops in (([0, 1, 1, 0, 1, 1], True), ([0, 0, 1, 0, 1, 1], False)):
+        rows = [{"prompt_id": k, "reward": r, "good": m} for k, r, m in zip(keys, rewards, marks, strict=True)]
+        path = write("x.jsonl", rows)
+        if stops:
+            with pytest.raises(DataError, match="no group has two rows after it, 2 had before"):
+                look(path, left_out_column="good")
+        else:
+            assert look(path, left_out_column="good").facts["left_out"] == 3
 
 
 SAYS_NOTHING = """
