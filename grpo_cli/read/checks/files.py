@@ -15,6 +15,7 @@ from grpo_cli.read.marks import none_left, unread, useless
 from grpo_cli.read.tables import column_names
 from grpo_cli.values.paths import absent
 
+FEWEST = 2  # groups that lost their second row: of a single one, the others may have failed
 _AT_LIMIT = ("is_truncated", "finish_reason")  # marks of responses that reached the longest length
 
 
@@ -113,8 +114,9 @@ def marks_that_leave_single_rows(groups: Groups) -> None:
     codes = groups.coded.codes.to_numpy()
     before = np.bincount(codes)
     after = np.bincount(codes[~left_out.to_numpy()], minlength=1)
-    if before.max() > 1 >= after.max():
+    several = int((before > 1).sum())
+    if several >= FEWEST and after.max() <= 1:
         mark = by_flag[0]
-        wrong = f"{mark.flag} {mark.column}: no group has two rows after it, {int((before > 1).sum()):,} had before"
+        wrong = f"{mark.flag} {mark.column}: no group has two rows after it, {several:,} had before"
         why = "leaves out the others, if it marks the good ones"
         raise DataError(wrong, Way(mark.flag, why=why, fill=f"{mark.column}=VALUE"))

@@ -31,13 +31,19 @@ def test_with_plan_by_each_check_runs_for_the_parts_or_for_the_input() -> None:
     assert set().union(*divided) == {*CHECKS}
     assert names(registry.CHECKS_OF_ALL_PARTS) == {"only_singletons"}
     assert names(registry.CHECKS_OF_INPUT) == {
-        "broken_lines", "empty_records", "unused_outcomes", "useless_marks", "unread_marks",
+        "broken_lines", "empty_records", "unused_outcomes", "useless_marks", "unread_marks", "marks_that_leave_single_rows",
     }  # fmt: skip
 
 
 def test_a_stream_leaves_out_what_needs_the_whole_input() -> None:
     left_out = names(CHECKS) - names(registry.CHECKS_OF_STREAM)
-    assert left_out == {"nothing_left", "unused_outcomes", "useless_marks", "unread_marks"}
+    assert left_out == {
+        "nothing_left",
+        "unused_outcomes",
+        "useless_marks",
+        "unread_marks",
+        "marks_that_leave_single_rows",
+    }
 
 
 def test_an_audit_leaves_out_how_rollouts_count() -> None:
