@@ -107,7 +107,8 @@ def marks_that_leave_single_rows(groups: Groups) -> None:
     marked = columns.marked
     if marked is None:
         return
-    by_flag = [mark for mark in marked.marks if mark.flag and mark.unmet is None and mark.kind == "left_out"]
+    # Who names a value, or a condition, has said which rows are meant.
+    by_flag = [mark for mark in marked.marks if mark.flag and mark.state == "truth" and mark.kind == "left_out"]
     left_out = columns.left_out
     if not by_flag or left_out is None or left_out.all() or groups.coded.size == 0:
         return
