@@ -267,6 +267,17 @@ def test_a_trainer_trains_on_what_its_target_says(
         assert ("adds" in one["all"]) == (case.tools and target not in NO_TOOLS), name  # what describes the tool
 
 
+@pytest.mark.parametrize(
+    ("target", "script"), [(name, script) for name, script, *_ in SFT if "reasoning" in CANNOT.get(name, ())]
+)
+def test_reasoning_that_is_not_read_is_told(target: str, script: str) -> None:
+    rollouts("chat", ("reasoning", "one turn"))
+    found = decoded(target, script, "sft", exported(target, "sft", ".jsonl"))
+    assert [marks(one["trained"]) for one in found] == [["say"], ["say"]]
+    done = adv(f"export in.jsonl --to sft --target {target} -o again.jsonl --json")
+    assert any("reasoning_content" in line for line in json.loads(done.out)["read_by"])
+
+
 def test_mlx_lm_trains_on_the_last_message_with_its_flag_and_reads_both_files_of_the_folder() -> None:
     names = tuple(CASES)
     rollouts("chat", names)
