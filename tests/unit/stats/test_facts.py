@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import grpo_cli
 from grpo_cli.engine.column_stats import Numbers
 from grpo_cli.errors import GateError
 from grpo_cli.runs.compute_files import run
-from grpo_cli.stats.facts import BINS, BinCounts, bins_of, distribution, sizes, worst_and_best
+from grpo_cli.stats.facts import BINS, BinCounts, Counts, bins_of, distribution, sizes, worst_and_best
 from tests.support.jobs import job, look
 
 FEW = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 7.0]), min_size=1, max_size=40)
@@ -178,3 +178,9 @@ def test_hundredths_have_a_bar_each_and_one_value_more_has_bins(values: int, *, 
     _, bins = bins_of(np.linspace(0.0, 1.0, values))
     assert ("value" in bins[0]) == own_bar
     assert (len(bins) == values) == own_bar
+
+
+def test_counts_of_nothing_add_nothing() -> None:
+    some = Counts(**{field.name: at for at, field in enumerate(fields(Counts), 1)})
+    assert Counts() + some == some
+    assert some + some == Counts(**{field.name: 2 * at for at, field in enumerate(fields(Counts), 1)})
