@@ -252,7 +252,7 @@ export, groups       | export a.jsonl -o out.jsonl --prompt ask --response say -
 export, pairs        | export a.jsonl -o out.jsonl --prompt ask --response say --to pairs | nightly
 export, weights      | export a.jsonl -o out.jsonl --prompt ask --response say --to weights
 export, prompts      | export a.jsonl -o out.jsonl --prompt ask --to prompts
-export, tokens       | export a.jsonl -o out.jsonl --prompt ask --response say --to tokens --tokens tok
+export, tokens       | export a.jsonl -o out.jsonl --to tokens --tokens tok
 report               | report a.jsonl -o out.html
 report, runs         | report a.jsonl -o out.html --against b.jsonl | nightly
 report, old rewards  | report a.jsonl -o out.html --old-rewards b.jsonl | nightly
@@ -597,3 +597,11 @@ def test_every_command_that_reads_rewards_and_every_kind_of_export_has_a_mode() 
     assert missing == set(), f"MODES in {__file__} needs a line for these commands"
     kinds = {words[words.index("--to") + 1] for words in modes if words[0] == "export"}
     assert {*EXPORT_KINDS} - kinds == set(), f"MODES in {__file__} needs a line for these kinds of export"
+
+
+@pytest.mark.parametrize(("mode", "line"), [(mode, line) for mode, line, *_ in table(MODES)])
+def test_every_mode_is_a_line_that_runs(mode: str, line: str, runs: Callable[[Line], Seen]) -> None:
+    """Beside a line that is refused, every option would count as refused: that of tokens had a --prompt, which they do not take."""
+    command, *words = shlex.split(line)
+    done = runs(Line(command, (*words,))).done
+    assert done.status == 0, f"{mode}: {done.err}"
