@@ -116,7 +116,7 @@ a.\ufb01.x > 1.5 and a[].\u00b5 < 1e5 | a.\ufb01.x a[].\u00b5
 `\ufb01 x` == '\ufb01 \u00b5' | \ufb01_x
 `null` is null and `true` == true | null true
 name_0_of_condition > `and` | name_0_of_condition and
-nest.`a.b` > `x`.`y.z`.w and 1.5 > 0 | nest.a.b x.y.z.w
+nest.`a.b` > `x`.`y.z`.w and v > 1.5 | nest.a.b x.y.z.w v
 x == 'it\\'s a.b \u00b5' and \u00b5 > 1 | x \u00b5
 """
 
