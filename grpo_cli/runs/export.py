@@ -16,9 +16,10 @@ from grpo_cli.choosing.exports import Looked, Records, Scale, Wanted
 from grpo_cli.choosing.groups import choose_groups
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import DataError, UsageError, Written
+from grpo_cli.errors import DataError, UsageError, Way, Written
 from grpo_cli.files.atomic import refuse_unwritable
 from grpo_cli.files.finished import expect
+from grpo_cli.files.stores import is_url
 from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES, ExportKind, kinds_that_take, listed
 from grpo_cli.options.given import Given
 from grpo_cli.options.needs import OF_ADVANTAGES
@@ -341,6 +342,10 @@ def _outputs(job: Job) -> list[Target]:
     folder = str(job.output.to).rstrip("/")
     suffix = trainer(str(job.wanted.target)).suffixes_of(job.wanted.to)[0]
     words = ("", *beside)
+    stale = Path(f"{folder}/{names['holdout']}{suffix}")
+    if "holdout" not in words and not is_url(folder) and stale.exists():
+        wrong = f"{stale} is of another export, and the trainer reads it beside the new one"
+        raise UsageError(wrong, [Way("--holdout", why="writes both", fill="SHARE"), f"remove {stale}"])
     outputs = [replace(job.output, to=f"{folder}/{names.get(word, word)}{suffix}") for word in words]
     return [choose_target(output, makes_folders=True) for output in outputs]
 

@@ -55,6 +55,21 @@ def test_trl_gets_pairs_without_the_margin_that_would_change_the_loss() -> None:
     }  # fmt: skip
 
 
+def test_mlx_gets_a_folder_and_never_reads_the_hold_out_of_another_export() -> None:
+    rows = [{"task_id": at, "prompt": [USER], "completion": [ANSWER], "reward": 1.0} for at in range(20)]
+    given(*rows)
+    assert adv("export in.jsonl --to sft --target mlx-lm -o data/ --holdout 0.4").status == 0
+    assert {path.name for path in Path("data").iterdir()} == {"train.jsonl", "valid.jsonl"}
+    done = adv("export in.jsonl --to sft --target mlx-lm -o data/ --force")
+    assert done.status == 2
+    assert "data/valid.jsonl is of another export, and the trainer reads it beside the new one" in done.err
+    assert "--holdout SHARE writes both; remove data/valid.jsonl" in done.err
+    assert adv("export in.jsonl --to sft --target mlx-lm -o data/ --holdout 0.5 --force").status == 0
+    Path("data/valid.jsonl").unlink()
+    assert adv("export in.jsonl --to sft --target mlx-lm -o data/ --force").status == 0
+    assert {path.name for path in Path("data").iterdir()} == {"train.jsonl"}
+
+
 def test_plain_texts_become_turns_for_a_trainer_that_would_apply_no_template() -> None:
     given({"prompt": "q", "completion": "a", "reward": 1.0})
     (record,) = adv("export in.jsonl --to sft --target trl -o -").rows
