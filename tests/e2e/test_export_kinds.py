@@ -195,3 +195,9 @@ def test_options_of_these_kinds(words: str, error: str) -> None:
 def test_labels_in_parquet_are_truths() -> None:
     assert not adv(f"export in.jsonl {GROUPED} --to labels -o out.parquet").status
     assert pl.read_parquet("out.parquet").schema["label"] == pl.Boolean
+
+
+def test_of_equal_rewards_none_is_the_lowest() -> None:
+    rows = [{"id": "a", "step": 1, "prompt": "p", "completion": str(at), "reward": 1.0} for at in range(3)]
+    Path("in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert facts("--to weights --method reinforce --copies 2")["lowest_reward_records"] == 0

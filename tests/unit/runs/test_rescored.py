@@ -611,3 +611,18 @@ def test_a_table_of_ids_and_scores_becomes_a_column_with_add() -> None:
     ran(f"{cure.removeprefix('grpo-adv ')} -o both.jsonl")
     facts = facts_of("inspect both.jsonl --old-rewards-column score --json")
     assert facts["rows"] == len(ids)
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "said"),
+    [
+        ([0, 1, 0, 0], [1, 1, 0, 0], "1 group gains a gradient."),
+        ([1, 1, 0, 0], [0, 1, 0, 1], "2 groups lose their gradient."),
+        ([0, 1, 1, 1], [1, 1, 0, 1], "1 group gains a gradient, 1 group loses its gradient."),
+        ([0, 1, 1, 0], [1, 0, 1, 0], "No group gains or loses its gradient."),
+    ],
+)
+def test_the_verdict_says_how_many_groups_gain_and_lose_a_gradient(now: Any, before: Any, said: str) -> None:
+    rows = [{"prompt_id": key, "uuid": at, "completion": f"c{at}"} for at, key in enumerate("aabb")]
+    files([{**row, "reward": one, "old": other} for row, one, other in zip(rows, now, before, strict=True)])
+    assert said in facts_of(LINE)["verdict"]

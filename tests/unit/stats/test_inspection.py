@@ -9,6 +9,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from grpo_cli.stats.difficulty import OTHER_SIZES, AtSize, count_ties, effective
 from grpo_cli.stats.document import document
 from grpo_cli.stats.inspection import Inspection, View, with_facts
 from grpo_cli.stats.intervals import OF_RATE, estimate
-from grpo_cli.stats.trends import TrendLine
+from grpo_cli.stats.trends import TrendLine, over_steps
 from grpo_cli.stats.verdicts import verdicts
 from tests.support.command import facts_of, ran
 from tests.support.jobs import inspected, write
@@ -524,3 +525,10 @@ def test_groups_with_rows_of_several_values_are_counted_as_a_warning_says() -> N
     assert f"1 group has rows in several values of policy_version: {how}" in facts["warnings"]
     write("in.jsonl", [{"prompt_id": key, "reward": reward, "policy_version": key} for key, reward, _ in lines])
     assert not facts_of("inspect in.jsonl --by policy_version --json")["warnings"]
+
+
+def test_one_step_is_no_order_in_which_something_could_rise() -> None:
+    lines = [SimpleNamespace(value=1), SimpleNamespace(value=2)]
+    assert over_steps(lines)
+    assert not over_steps(lines[:1])
+    assert not over_steps([*lines, SimpleNamespace(value="c")])

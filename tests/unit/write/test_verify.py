@@ -284,3 +284,13 @@ def test_a_replaced_column_of_another_type_has_to_be_named() -> None:
     with pytest.raises(DataError, match="advantage is Float64, and Struct"):
         verify(out, source)
     assert verify(out, source, ["advantage"]).by == "bytes"
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl"])
+@pytest.mark.parametrize("longer", ["output", "input"])
+def test_a_record_more_at_the_end_of_either_file_is_found(suffix: str, longer: str) -> None:
+    source, out = computed(suffix)
+    last = {"output": out, "input": source}[longer]
+    last.write_bytes(last.read_bytes() + last.read_bytes().splitlines(keepends=True)[-1])
+    with pytest.raises(DataError, match="that the other file does not have"):
+        verify(out, source)
