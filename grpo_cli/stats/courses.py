@@ -139,7 +139,7 @@ def step_effects(steps: Index, values: Vector, prompts: Index, rows: Vector) -> 
     None if too few prompts recur for it: steps that no prompt links cannot be compared.
     """
     cells = pl.DataFrame({"prompt": prompts, "step": steps, "n": rows, "sum": values * rows})
-    cells = cells.group_by("prompt", "step").sum()
+    cells = cells.group_by("prompt", "step", maintain_order=True).sum()
     recurs = cells["prompt"].is_duplicated()
     many = int(steps.max()) + 1
     if recurs.sum() * 2 < len(cells):

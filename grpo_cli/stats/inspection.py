@@ -497,7 +497,10 @@ def _masked_effect(inspection: Inspection) -> MaskedEffect | None:
     numbers = []
     for some in (rows, without):
         reward = pl.col(".reward")
-        groups = some.group_by("group").agg(n=pl.len(), mean=reward.mean(), equal=reward.min() == reward.max())
+        # In the order of the file: the last digit of a mean over groups would depend on threads otherwise.
+        groups = some.group_by("group", maintain_order=True).agg(
+            n=pl.len(), mean=reward.mean(), equal=reward.min() == reward.max()
+        )
         groups = groups.filter(pl.col("n") > 1)
         rate = None
         if len(groups) and worst is not None and best is not None and worst < best:

@@ -96,8 +96,8 @@ def test_a_failed_rollout_of_nemo_gym_is_masked_and_named() -> None:
     assert facts["unscorable"] == 0
     assert {line["reason"]: line["rows"] for line in facts["marks"]} == {"timeout": 2, "oom": 1}
     assert (
-        "75% of the rows are masked (mask_sample is true: timeout 2, oom 1). Their rewards count. "
-        "--masked-rows exclude leaves them out."
+        "75% of the rows are masked (mask_sample is true: timeout 2, oom 1). Their rewards count. Without them "
+        "the mean is 1 instead of 0.25. --masked-rows exclude leaves them out."
     ) in facts["verdicts"]
     assert advantages(file, "--masked-rows exclude") == [0.0, NO, NO, NO]
 

@@ -182,7 +182,8 @@ def test_everything_that_is_said_of_two_runs_counts_families() -> None:
     assert one["prompts_for_2_points"] == math.ceil(120 * (one["detectable"] / 0.02) ** 2)
     assert found["verdict"] == (
         f"now.jsonl shows no clear difference from base on 120 prompts: {100 * one['change']['mean']:+.1f} points (95% interval over "
-        f"12 values of family {100 * one['change']['low']:.1f} to {100 * one['change']['high']:.1f}, p = {one['p']:.2f})."
+        f"12 values of family {100 * one['change']['low']:.1f} to {100 * one['change']['high']:.1f}, p = {one['p']:.2f}), but its prompts change by more than chance: "
+        f"{one['better']} are better ({one['better_by_chance']:.0f} by chance) and {one['worse']} worse ({one['worse_by_chance']:.0f} by chance)."
     )
     for name in ("solve_rate", "passes"):
         widths = []
