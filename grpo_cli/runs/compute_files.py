@@ -30,8 +30,7 @@ from grpo_cli.runs.asked import OnFiles, binding_of, is_silent, made, output_of,
 from grpo_cli.runs.gate import Gate
 from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.stats.document import asked_by
-from grpo_cli.stats.facts import Summary, summarize
-from grpo_cli.stats.verdicts import same_everywhere
+from grpo_cli.stats.facts import Summary, same_everywhere, summarize
 from grpo_cli.write.outputs import (
     Output,
     Target,

@@ -48,6 +48,8 @@ BARS = 40  # bins of a figure
 VALUES = 101  # up to this many distinct values (k/100) have a bar each
 STEPPED = 4  # numbers are on a grid if at least one in this many of its steps has a value
 COMB = 50  # with this many steps per bin, one more or less is invisible
+ALL_WORST = "is the verifier right, or is every prompt too hard?"
+ALL_BEST = "is the verifier right, or is every prompt too easy?"
 NEARLY_CONSTANT = 1e-9  # relative spread up to which differences are rounding
 
 
@@ -84,6 +86,14 @@ class Distribution:
     quartiles: Sequence[Number]
     # by value if there are at most 20 distinct ones, else by bin; None without values, and for a stream
     histogram: Histogram | None
+
+
+def same_everywhere(reward: Distribution) -> str:
+    """What a reward says that is the same in all rows, as after a verifier that fails; empty if it varies or there is a single one."""
+    if reward.min is None or reward.min != reward.max or reward.count < 2:  # noqa: PLR2004 - a single one says nothing
+        return ""
+    asked = {0.0: ALL_WORST, 1.0: ALL_BEST}.get(reward.min, "is the verifier right?")
+    return f"the reward is {reward.min:.6g} in all {reward.count:,} scored rows: {asked}"
 
 
 @dataclass(frozen=True)

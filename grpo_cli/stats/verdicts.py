@@ -9,7 +9,7 @@ from dataclasses import replace
 from grpo_cli.engine.plan import Plan
 from grpo_cli.read.prompt_check import SeveralPrompts
 from grpo_cli.stats.courses import Course, fifths
-from grpo_cli.stats.facts import Distribution, ZeroVariance, marks_of
+from grpo_cli.stats.facts import ZeroVariance, marks_of, same_everywhere
 from grpo_cli.stats.inspection import Inspected, Inspection
 from grpo_cli.stats.intervals import Z
 from grpo_cli.stats.trends import Trend, TrendLine, over_steps
@@ -24,8 +24,6 @@ AHEAD = 0.1  # a component decides by itself if its correlation is this much abo
 TRUNCATED = 0.05  # share of responses that are cut off that is worth a sentence
 REPEATED = 0.05  # share of repeated responses that is too much
 EQUAL_AT = ("always solved", "never solved", "all equal between")
-ALL_WORST = "is the verifier right, or is every prompt too hard?"
-ALL_BEST = "is the verifier right, or is every prompt too easy?"
 ROUNDED = 1e-6  # a smaller change, as a part of the mean, is rounding
 LEAST = 1e-3  # the smallest share that one decimal of a percent can show
 
@@ -77,14 +75,6 @@ def nearly_equal(constant: ZeroVariance) -> list[str]:
     groups = constant.nearly
     have = "group more has" if groups == 1 else "groups more have"
     return [f"{groups:,} {have} nearly equal rewards (relative spread <= 1e-9)"] if groups else []
-
-
-def same_everywhere(reward: Distribution) -> str:
-    """What a reward says that is the same in all rows, as after a verifier that fails; empty if it varies or there is a single one."""
-    if reward.min is None or reward.min != reward.max or reward.count < 2:  # noqa: PLR2004 - a single one says nothing
-        return ""
-    asked = {0.0: ALL_WORST, 1.0: ALL_BEST}.get(reward.min, "is the verifier right?")
-    return f"the reward is {reward.min:.6g} in all {reward.count:,} scored rows: {asked}"
 
 
 def _same_everywhere(facts: Inspected) -> Iterator[str]:
