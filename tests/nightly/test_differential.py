@@ -116,7 +116,10 @@ def sharded(table: Table, plan: str) -> list[float | None]:
     names = [f"{at}.parquet" for at in range(0, len(table), third)]
     for at, name in enumerate(names):
         write(f"shards/{name}", table[at * third : at * third + third])
-    run(f"shards -o shards.out/ --batch-by input {plan}")
+    batch = adv(f"compute shards -o shards.out/ -q --group-within input --batch-by input {plan}")
+    if batch.status:  # the plan has no number of the batch, and the option is refused
+        assert "--batch-by has no effect: no number depends on the batch" in batch.err
+        run(f"shards -o shards.out/ {plan}")
     return [one for name in names for one in advantages_in(f"shards.out/{name}")]
 
 
