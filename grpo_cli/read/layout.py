@@ -28,7 +28,7 @@ from grpo_cli.read.marks import applied
 from grpo_cli.read.recognise import rewards_of
 from grpo_cli.read.tables import FILE, OWN, PATH, Binding, FileTable, Table, column_names
 from grpo_cli.schemas.table import SHAPES, Mark, Schema
-from grpo_cli.values.cells import as_number
+from grpo_cli.values.cells import are_numbers
 from grpo_cli.values.chat import is_message
 from grpo_cli.values.paths import PARENT, is_there, shown
 
@@ -232,15 +232,7 @@ def _with_numbers(known: Sequence[str], tables: Sequence[Table], names: Sequence
     if not there:
         return []
     records = tables[0].sample().records
-    return [name for name in there if _are_numbers([record.get(name) for record in records])]
-
-
-def _are_numbers(values: Sequence[object]) -> bool:
-    try:
-        numbers = [as_number(value) for value in values]
-    except ValueError:
-        return False
-    return any(number is not None for number in numbers)
+    return [name for name in there if are_numbers(record.get(name) for record in records)]
 
 
 def _marks(binding: Binding, table: Table) -> tuple[Mark, ...]:

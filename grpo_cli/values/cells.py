@@ -129,6 +129,15 @@ def _from_text(text: str) -> float | None:
     return float(part) / float(whole)
 
 
+def are_numbers(values: Iterable[object]) -> bool:
+    """Whether some of these values are numbers or truths, and all others are null."""
+    try:
+        numbers = [as_number(value) for value in values]
+    except ValueError:
+        return False
+    return any(number is not None for number in numbers)
+
+
 def as_numbers(value: object) -> list[float | None] | None:
     """A list of numbers; a plain number is a list with one item."""
     if isinstance(value, list):

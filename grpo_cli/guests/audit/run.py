@@ -29,7 +29,7 @@ from grpo_cli.runs.asked import OnFiles, binding_of, made
 from grpo_cli.runs.gate import Gate
 from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.schemas.table import LISTED
-from grpo_cli.values.cells import Excerpt, Field, Kind, as_number, number_series, where
+from grpo_cli.values.cells import Excerpt, Field, Kind, are_numbers, number_series, where
 from grpo_cli.values.paths import Absent
 from grpo_cli.write.write_outputs import Phase
 
@@ -129,14 +129,7 @@ def _of_numbers(names: Sequence[str], binding: Binding, table: Table) -> list[st
     """The columns of numbers, without keys and rewards."""
     records = table.sample().records
     others = [name for name in names if name not in {*binding.group, *binding.rewards}]
-    return [name for name in others if _are_numbers([row.get(name) for row in records])]
-
-
-def _are_numbers(values: Sequence[Any]) -> bool:
-    try:
-        return any(as_number(value) is not None for value in values)
-    except ValueError:
-        return False
+    return [name for name in others if are_numbers(row.get(name) for row in records)]
 
 
 def _trained(columns: Columns, logged: pl.Series) -> Columns:
