@@ -475,6 +475,15 @@ class Look:
         return document(self.compared)
 
     @property
+    def changes(self) -> pl.DataFrame:
+        """Each prompt of `against`: its solve rates, the change with its interval, and whether it is beyond chance."""
+        from grpo_cli.render.runs import table_of_prompts
+
+        if self.compared is None:
+            raise UsageError("there is nothing to compare with", "give earlier runs: against={'step200': before}")
+        return table_of_prompts(self.compared, None)
+
+    @property
     def facts(self) -> Mapping[str, Any]:
         """The facts of `grpo-adv inspect --json`."""
         found = self.inspection.facts
@@ -566,7 +575,8 @@ def inspect(
     rescored_column:
         Another name of `old_rewards_column`.
     against:
-        Earlier runs by their names, the base first: {"step200": before}. What changed is in `runs`.
+        Earlier runs by their names, the base first: {"step200": before}. What changed is in `runs`, and each prompt in
+        `changes`; `sort` and `top` choose the prompts of `runs`.
     options:
         The options of `grpo-adv inspect`.
 
@@ -584,14 +594,20 @@ def inspect(
         raise UsageError(
             f"{lost[0]} is for the comparison of runs", "give earlier ones with against={'step200': before}"
         )
-    found = _inspected(frame, given, old_rewards)
     if against is None:
+        found = _inspected(frame, given, old_rewards)
         warn(found.facts.summary.warnings)
         return Look(found)
+    from grpo_cli.runs.against import OF_PROMPTS, Chosen, with_same_rollouts
+
+    chosen = Chosen.of(given)
+    given = given.without(OF_PROMPTS)
+    found = _inspected(frame, given, old_rewards)
     earlier = {name: _inspected(run, given) for name, run in against.items()}
     if NEWEST in earlier or not earlier:
         raise UsageError(f"against has {[*earlier]}", ["give earlier runs by their names", f"{NEWEST!r} is the frame"])
-    runs = compared_runs({**earlier, NEWEST: found}, draws_of(given) or ())
+    runs = chosen.among(compared_runs({**earlier, NEWEST: found}, draws_of(given) or ()))
+    runs = with_same_rollouts(runs, found, earlier)
     warn(runs.warnings)
     return Look(found, runs)
 

@@ -329,14 +329,19 @@ def _holds(quantities: pl.DataFrame, part: Filter, columns: Collection[str]) -> 
     for name in part.names:
         if name not in quantities.columns:
             raise _unknown_fact(name, quantities.columns, columns)
+    return holding(quantities, part)
+
+
+def holding(quantities: pl.DataFrame, condition: Filter) -> Mask:
+    """Which lines meet a condition on these columns, all of which are there."""
     try:
-        holds = quantities.with_columns(part.expression().alias(".holds"))[".holds"]
+        holds = quantities.with_columns(condition.expression().alias(".holds"))[".holds"]
     except pl.exceptions.PolarsError:
         types = []
-        for name in part.names:
+        for name in condition.names:
             kind = "number" if quantities.schema[name].is_numeric() else "text"
             types.append(f"{name} is a {kind}")
-        raise UsageError(f"{part.text!r} compares values of different types", ", ".join(types)) from None
+        raise UsageError(f"{condition.text!r} compares values of different types", ", ".join(types)) from None
     return np.asarray(holds.to_numpy(), dtype=bool)
 
 

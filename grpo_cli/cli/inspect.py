@@ -36,7 +36,7 @@ def _refuse(given: Given) -> None:
     """Refuse what cannot be shown together, before a file is read."""
     refuse_without_runs(given)
     if "before" in given:
-        refuse_beside("before", given, "show", "by", "where", "sort", "top", "token_logprobs")
+        refuse_beside("before", given, "show", "by", "token_logprobs")
     of_rescored = [name for name in ("rescored", "rescored_column") if name in given]
     for name in of_rescored:
         refuse_beside(name, given, "show", "by", "sort", "top")
@@ -119,6 +119,7 @@ def compared(given: Given, **more: Any) -> Inspection:
 
 def _against(given: Given) -> None:
     """Show how solve rates changed from earlier runs to this one."""
+    from grpo_cli.runs.against import OF_PROMPTS
     from grpo_cli.stats.runs import Runs
 
     gate = Gate.of(given, Runs)
@@ -128,7 +129,9 @@ def _against(given: Given) -> None:
         from grpo_cli.render import runs as view
         from grpo_cli.render.inspect import table_text
 
-        emit(table_text(view.table(table), kind, escaped=sys.stdout.isatty()))
+        # Options that choose prompts ask for their table.
+        frame = view.table(table) if given.keys().isdisjoint(OF_PROMPTS) else view.table_of_prompts(table, given.top)
+        emit(table_text(frame, kind, escaped=sys.stdout.isatty()))
     else:
         show(given, table, "grpo_cli.render.runs:render")
     if gate is not None:

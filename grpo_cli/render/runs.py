@@ -7,13 +7,15 @@ from collections.abc import Sequence
 import polars as pl
 from rich.console import Console
 
-from grpo_cli.render.text import Sheet, clean, count, number, rescaled
+from grpo_cli.render.text import Column, Sheet, aligned, clean, count, number, rescaled
 from grpo_cli.stats.against import Prompt
 from grpo_cli.stats.intervals import Estimate, in_words
-from grpo_cli.stats.runs import Difference, Runs, sentences
+from grpo_cli.stats.runs import Difference, Runs, sentences, sure_words
 from grpo_cli.values.key_text import cells, cut, labels_of, plain
 
 CLUSTER = 20  # characters of the value of a cluster
+LONGEST = 60  # characters of the key of a prompt
+WHOLE = 1e-6  # a smaller distance from a whole number is rounding
 DIGITS = 1  # of a rate in per cent; an interval is never that narrow
 
 
@@ -50,14 +52,7 @@ def render(facts: Runs, console: Console) -> None:
     sheet.row("80% power", [_shown(one) for one in facts.differences if one.detectable is not None])
     sheet.blank()
     for one in facts.differences:
-        for word, prompts in (("gained most", one.gained), ("lost most", one.lost)):
-            if prompts:
-                sheet.row(word, [f"{clean(one.name)}: the change without noise, of the change seen"])
-                sheet.row("", _most_changed(prompts, sheet.width))
-                sheet.blank()
-        if not one.gained and not one.lost:
-            sheet.row("changed most", f"{clean(one.name)}: no prompt changed beyond chance")
-            sheet.blank()
+        _changed(sheet, one)
     sheet.warnings(facts.warnings)
     lines = sentences(facts.runs[0].name, facts.differences, facts.cluster)
     sheet.row("verdict", [f"{clean(line)}." for line in lines])
@@ -95,15 +90,43 @@ def _shown(one: Difference) -> str:
     return f"{name}: {detected}; 2 points take {one.prompts_for_2_points:,} prompts"
 
 
-def _most_changed(prompts: Sequence[Prompt], width: int) -> list[str]:
-    """How much each prompt changed, and its key."""
-    numbers = []
-    for one in prompts:
-        rates = f"{number(one.before)} to {number(one.now)}"
-        numbers.append(f"{one.shrunken:+.2f} of {one.change:+.2f}  {rates}  #{one.number} ")
-    ends = [f"  ({cut(plain(one.cluster), CLUSTER)})" if one.cluster is not None else "" for one in prompts]
-    labels = labels_of([one.key for one in prompts], width - max(map(len, numbers)) - max(map(cells, ends)))
-    return [text + label + end for text, label, end in zip(numbers, labels, ends, strict=True)]
+def _changed(sheet: Sheet, of: Difference) -> None:
+    """How many prompts changed beyond chance, and a table of those that are listed."""
+    sure = sure_words(of)
+    beyond = f"{sure} beyond chance, of {count(of.prompts, 'prompt')}" if sure else "no prompt changed beyond chance"
+    chosen = "" if len(of.every) == of.prompts else f"; {len(of.every):,} meet --where"
+    sheet.row("changed most", clean(f"{of.name}: {beyond}{chosen}"))
+    if of.changed:
+        sheet.blank()
+        for at, line in enumerate(_table_of_prompts(of.changed, sheet.console.width)):
+            sheet.text(line, style="" if at else "dim")
+        if len(of.every) > len(of.changed):
+            sheet.text("--sort change --format csv has all", style="dim")
+    sheet.blank()
+
+
+def _table_of_prompts(prompts: Sequence[Prompt], width: int) -> list[str]:
+    """A line for each prompt: its solve rate in both runs, the change with its interval, and whether it is beyond chance."""
+    columns: list[Column] = [
+        ("", [f"#{one.number}" for one in prompts]),
+        ("before", [_solved(one.before, one.before_rollouts) for one in prompts]),
+        ("now", [_solved(one.now, one.now_rollouts) for one in prompts]),
+        ("points", [f"{100 * one.change:+.0f}" for one in prompts]),
+        ("95% interval", [f"{100 * one.low:.0f} to {100 * one.high:.0f}" for one in prompts]),
+        ("adjusted p", [in_words(one.p_adjusted).removeprefix("p ").removeprefix("= ") for one in prompts]),
+        ("", [one.beyond_chance or "" for one in prompts]),
+    ]
+    if prompts[0].cluster is not None:
+        columns.append(("cluster", [cut(plain(one.cluster or ""), CLUSTER) for one in prompts]))
+    wide = max(map(cells, aligned(columns)))
+    columns.insert(1, ("prompt", labels_of([one.key for one in prompts], min(width - wide - 2, LONGEST))))
+    return aligned(columns, ("prompt", "cluster"))
+
+
+def _solved(rate: float, rollouts: int) -> str:
+    """How many of the rollouts are solved, or the mean of rewards between."""
+    solved = rate * rollouts
+    return f"{solved:.0f}/{rollouts:,}" if abs(solved - round(solved)) < WHOLE else f"{number(rate)}, {rollouts:,}"
 
 
 def _between(found: Estimate) -> str:
@@ -129,6 +152,15 @@ def table(facts: Runs) -> pl.DataFrame:
             line[name] = getattr(difference, name, None)
         lines.append(line)
     return pl.DataFrame(lines, infer_schema_length=None)
+
+
+def table_of_prompts(facts: Runs, top: int | None) -> pl.DataFrame:
+    """A line for each prompt that is chosen, of each difference: all of them, or the `top` at either end."""
+    frames = []
+    for one in facts.differences:
+        prompts = one.every if top is None else pl.DataFrame(map(vars, one.changed), schema=one.every.schema)
+        frames.append(prompts.select(pl.lit(one.name).alias("run"), pl.col("key").alias("prompt"), pl.exclude("key")))
+    return pl.concat(frames)
 
 
 def _columns(name: str, found: Estimate | None) -> dict[str, str | float | None]:

@@ -111,13 +111,18 @@ def scored(
 
 def view_of(given: Given, **steps: bool) -> View:
     """What an inspection shows."""
-    if given.top is not None and given.top < 0:
-        raise UsageError(f"--top cannot be {given.top}", "it takes 0 or more")
+    refuse_negative_top(given)
     logprobs = {name: given[name] for name in LOGPROBS if name in given}
     if logprobs and not {*LOGPROBS[:2]} <= {*logprobs}:
         cure = "give --token-logprobs and --old-token-logprobs"
         raise UsageError("the log-probs of two policies are compared", cure)
     return made(View, given, **steps, logprobs=logprobs, length=given.length_column, text=given.text_column)
+
+
+def refuse_negative_top(given: Given) -> None:
+    """Refuse to list fewer than none."""
+    if given.top is not None and given.top < 0:
+        raise UsageError(f"--top cannot be {given.top}", "it takes 0 or more")
 
 
 def other_runs(job: OnFiles, plan: Plan) -> list[Inspection]:

@@ -3,7 +3,8 @@
 Two samples of one policy differ, too. Two things keep that noise from being read as a change:
 
 * Counts of prompts are shown next to their expectation if the rows of each prompt were dealt to the two runs at random.
-* Prompts are listed only if changes vary by more than chance, and each change is shrunk by its share of noise.
+* A prompt is called better or worse only if its change is beyond chance among all prompts (`changes`). As gained or lost it is listed
+  only if changes vary by more than chance, and the change is shrunk by its share of noise.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -18,6 +20,7 @@ import polars as pl
 from grpo_cli.engine.moments import Vector
 from grpo_cli.errors import DataError, Way
 from grpo_cli.read.pairs import key_texts
+from grpo_cli.stats.changes import Changes
 from grpo_cli.stats.difficulty import DIGITS
 from grpo_cli.stats.facts import reward_range
 from grpo_cli.stats.inspection import Inspection, prompt_columns
@@ -39,15 +42,23 @@ class NowAndBefore:
     before: int  # for the old reward, or of the input that has it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Prompt:
-    """A prompt that changed by more than chance; `shrunken` is the change without its share of noise."""
+    """A prompt of both runs, and how its solve rate changed."""
 
     key: str  # the values of the columns that name it, as this run has them
     number: int  # of its first scored group in this run; 1 is the first of all groups
     before: float  # its solve rate in the base, from 0 to 1
+    before_rollouts: int  # with a finite reward, in the base
     now: float  # its solve rate in this run, from 0 to 1
+    now_rollouts: int  # with a finite reward, in this run
     change: float  # `now` minus `before`
+    low: float  # the lower end of the 95 % interval of the change, of this prompt alone
+    high: float  # the upper end of this interval
+    p: float  # how often the change is as large if the rollouts of the prompt are dealt to the two runs at random
+    p_adjusted: float  # `p` after the correction for all prompts of both runs (Benjamini and Hochberg)
+    # better or worse: `p_adjusted` is at most 0.05, and the interval has no 0; None: the change may be chance
+    beyond_chance: Literal["better", "worse"] | None
     shrunken: float  # the part of the change that is expected to last; the rest is noise of few rollouts
     cluster: str | None = None  # its value of --cluster as text; absent without it
 
@@ -95,16 +106,44 @@ def ends_of(runs: Sequence[Inspection]) -> tuple[float, float]:
     return worst, best
 
 
-def most_changed(
-    pair: Matched, now: Rewards, before: Rewards, change: Vector, clusters: pl.Series | None = None
-) -> tuple[list[Prompt], list[Prompt]]:
-    """The prompts that gained and lost most; `clusters` are those of the prompts of both, as text."""
-    shrunken = _shrunken(change, now, before)
+def of_prompts(
+    pair: Matched, now: Rewards, before: Rewards, found: Changes, clusters: pl.Series | None = None
+) -> pl.DataFrame:
+    """A line for each prompt of both, with the fields of `Prompt`; `clusters` are those of the prompts, as text."""
     prompts = pair.both.select("number", key="words")
-    prompts = prompts.with_columns(before=before.rates, now=now.rates, change=change, shrunken=shrunken)
-    if clusters is not None:
-        prompts = prompts.with_columns(clusters.alias("cluster"))
+    named = {1: "better", -1: "worse"}
+    prompts = prompts.with_columns(
+        before=before.rates,
+        before_rollouts=before.n,
+        now=now.rates,
+        now_rollouts=now.n,
+        change=found.change,
+        low=found.low,
+        high=found.high,
+        p=found.p,
+        p_adjusted=found.p_adjusted,
+        beyond_chance=pl.Series([named.get(sign) for sign in found.sign.tolist()], dtype=pl.String),
+        shrunken=_shrunken(found.change, now, before),
+    )
+    return prompts if clusters is None else prompts.with_columns(clusters.alias("cluster"))
+
+
+def most_changed(prompts: pl.DataFrame) -> tuple[list[Prompt], list[Prompt]]:
+    """The prompts that gained and lost most, without noise."""
     return _largest(prompts, pl.col("shrunken")), _largest(prompts, -pl.col("shrunken"))
+
+
+def listed(prompts: pl.DataFrame, sort: str | None, top: int) -> list[Prompt]:
+    """The `top` prompts with the largest value of a fact, and those with the smallest, the smallest last.
+
+    By default those that rose and those that fell most: prompts that did not change are neither.
+    """
+    by = sort or "change"
+    changed = prompts.filter(pl.col("change") != 0) if sort is None else prompts.drop_nulls(sort)
+    others = len(changed) - top if sort else int((changed["change"] < 0).sum())
+    most = changed.sort(by, descending=True, maintain_order=True).head(top if sort else min(top, len(changed) - others))
+    least = changed.sort(by, maintain_order=True).head(max(min(top, others), 0)).reverse()
+    return [Prompt(**line) for line in pl.concat([most, least]).iter_rows(named=True)]
 
 
 def _scored_prompts(of_groups: pl.DataFrame, run: Inspection) -> pl.DataFrame:

@@ -13,15 +13,19 @@ import polars as pl
 from grpo_cli.engine.moments import Index
 from grpo_cli.errors import DataError, Way
 from grpo_cli.stats.against import (
+    LISTED,
     Matched,
     Prompt,
     counts_by_chance,
     counts_of,
     ends_of,
+    listed,
     matched,
     most_changed,
+    of_prompts,
     rewards_of,
 )
+from grpo_cli.stats.changes import changes
 from grpo_cli.stats.clusters import Clusters, many, renumbered
 from grpo_cli.stats.difficulty import DIGITS, pass_at
 from grpo_cli.stats.document import asked_by
@@ -86,8 +90,11 @@ class Difference:
     """A run less the base, over the prompts that both have; `p_holm` allows for the number of runs.
 
     `detectable` is the smallest change that would have been found 8 times of 10, `prompts_for_2_points` how many such prompts
-    find one of 0.02. `gained` and `lost` are the prompts that changed most, if prompts changed by more than chance.
+    find one of 0.02. `gained` and `lost` are the prompts that changed most, if prompts changed by more than chance; `changed` are
+    those that --where, --sort and --top choose, whether chance explains them or not.
     """
+
+    NOT_SHOWN: ClassVar = frozenset({"every"})
 
     name: str  # of the run that is compared with the base
     # with a reward in both runs; the other numbers are of these, except `only_here` and `only_base`
@@ -104,12 +111,18 @@ class Difference:
     same: int  # prompts with the solve rate of the base
     better_by_chance: float  # expected `better` if the rows of each prompt are dealt to the two runs at random
     worse_by_chance: float  # expected `worse` if the rows of each prompt are dealt to the two runs at random
+    better_beyond_chance: int  # prompts that are better by more than chance, after the correction for all prompts
+    worse_beyond_chance: int  # prompts that are worse by more than chance, after the correction for all prompts
     # the smallest mean change that these prompts show 8 times of 10; None with a single prompt
     detectable: float | None
     # how many prompts like these show a change of 2 points (0.02) 8 times of 10; None with a single prompt
     prompts_for_2_points: int | None
     gained: Sequence[Prompt]  # up to 5 prompts that gained most, without noise; empty if chance explains the changes
     lost: Sequence[Prompt]  # up to 5 prompts that lost most, without noise; empty if chance explains the changes
+    # of the prompts that meet --where the --top with the largest values of --sort, then those with the smallest; by default the 5 that
+    # rose and the 5 that fell most
+    changed: Sequence[Prompt]
+    every: pl.DataFrame = field(compare=False)  # a line for each prompt that meets --where, with the fields of one
     # how many values of --cluster these prompts have; absent without it
     clusters: int | None = field(default=None, metadata=asked_by("--cluster", "COL"))
 
@@ -237,10 +250,12 @@ def _difference(name: str, pair: Matched, ends: tuple[float, float], clusters: C
     better, worse, same = counts_of(now.rates, before.rates)
     chance, moved = counts_by_chance(now, before)
     words = None if clusters is None else clusters.words(prompts)
-    of_prompts = None if clusters is None else clusters.codes(prompts)
-    gained, lost = most_changed(pair, now, before, change, words) if moved else ([], [])  # if not, all may be noise
-    p = p_value(now, before) if of_prompts is None else p_value_of_clusters(change, of_prompts)
-    smallest = detectable(change, of_prompts)
+    codes = None if clusters is None else clusters.codes(prompts)
+    each = changes(now, before, change)
+    every = of_prompts(pair, now, before, each, words)
+    gained, lost = most_changed(every) if moved else ([], [])  # if not, all may be noise
+    p = p_value(now, before) if codes is None else p_value_of_clusters(change, codes)
+    smallest = detectable(change, codes)
     enough = None
     if smallest is not None:
         # The standard error falls with the root of the number of prompts, or of clusters like these.
@@ -250,7 +265,7 @@ def _difference(name: str, pair: Matched, ends: tuple[float, float], clusters: C
         prompts=len(prompts),
         only_here=len(pair.scored[0]) - len(prompts),
         only_base=len(pair.scored[1]) - len(prompts),
-        change=estimate(change, OF_CHANGE, clusters=of_prompts),
+        change=estimate(change, OF_CHANGE, clusters=codes),
         p=p,
         p_holm=None,
         better=better,
@@ -258,11 +273,15 @@ def _difference(name: str, pair: Matched, ends: tuple[float, float], clusters: C
         same=same,
         better_by_chance=chance[0],
         worse_by_chance=chance[1],
+        better_beyond_chance=int((each.sign > 0).sum()),
+        worse_beyond_chance=int((each.sign < 0).sum()),
         detectable=smallest,
         prompts_for_2_points=enough,
         gained=gained,
         lost=lost,
-        clusters=None if of_prompts is None else many(of_prompts),
+        changed=listed(every, None, LISTED),
+        every=every,
+        clusters=None if codes is None else many(codes),
     )
 
 
@@ -320,5 +339,24 @@ def sentences(base: str, differences: Sequence[Difference], cluster: str | None)
             better = f"{one.better:,} are better ({one.better_by_chance:,.0f} by chance)"
             worse = f"{one.worse:,} worse ({one.worse_by_chance:,.0f} by chance)"
             part += f", but its prompts change by more than chance: {better} and {worse}"
+            if sure := sure_words(one):
+                part += f"; each by itself, {sure} beyond chance"
+        elif other_way := _other_way(one):
+            part += f", though {other_way:,} of them {'is' if other_way == 1 else 'are'} {_word(-one.change.mean)} beyond chance"
         parts.append(part)
     return parts
+
+
+def sure_words(of: Difference) -> str:
+    """How many prompts are better or worse beyond chance, in words; empty if none is."""
+    counts = ((of.better_beyond_chance, "better"), (of.worse_beyond_chance, "worse"))
+    return " and ".join(f"{many:,} {word}" for many, word in counts if many)
+
+
+def _other_way(of: Difference) -> int:
+    """How many prompts change beyond chance against the mean."""
+    return of.worse_beyond_chance if of.change.mean > 0 else of.better_beyond_chance
+
+
+def _word(change: float) -> str:
+    return "better" if change > 0 else "worse"

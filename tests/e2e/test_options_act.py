@@ -290,8 +290,7 @@ inspect              | whiten_epsilon      | likewise
 inspect, lines       | preset              | the shares of clipped tokens depend on the signs of advantages, which it changes in other files
 inspect, lines       | input_length_column | likewise
 inspect, lines       | turns_column        | likewise
-inspect, runs        | group_within        | it settles whether ids restart; the groups of a prompt are pooled
-inspect, runs csv    | group_within        | likewise
+inspect, runs csv    | group_within        | it settles whether ids restart; the groups of a prompt are pooled
 inspect, old rewards | rollout_reward      | rows pair one to one, so a rollout has one
 select, rows         | masked_rows         | masked rows are never picked
 select, shortest     | masked_rows         | likewise

@@ -38,7 +38,8 @@ KNOWN = {
     "read/narrow.py": {"col(pl.String)"},
     "read/pairs.py": {"drop(FILE)", "select(columns)"},
     "render/inspect.py": {"sort(sort)", "select(names)", "select(*NUMBERS)"},
-    "stats/against.py": {"sort(size)"},  # an expression
+    "runs/against.py": {"sort(self.sort)"},  # a fact of a change
+    "stats/against.py": {"sort(size)", "sort(by)", "drop_nulls(sort)"},  # an expression, and facts of a change
     "stats/inspection.py": {"col(*sums)", "col(sort)", "select(*names)", "sort(size)"},
     "values/cells.py": {"select(whole)", "struct(fields)"},
     "write/records.py": {"col(name)", "select(is_list)", "drop(*without)"},  # of computed columns

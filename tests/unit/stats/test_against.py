@@ -194,10 +194,10 @@ def test_the_prompts_that_changed_most_are_shown_on_a_terminal_a_page_and_in_pyt
     assert first["now"] == first["change"] == 1
     text = " ".join(ran(COMMAND).out.split())
     shrunken = f"{first['shrunken']:+.2f}"
-    assert "gained most now.csv: the change without noise, of the change seen" in text
-    assert f"{shrunken} of +1.00 0 to 1 #1 p00" in text
-    assert "of -1.00 1 to 0 #11 p10" in text
-    assert text.index("gained most") < text.index("lost most") < text.index("verdict")
+    assert "changed most now.csv: 10 better and 10 worse beyond chance, of 40 prompts" in text
+    assert "#1 p00 0/8 8/8 +100 54 to 100 < 0.001 better #2 p01" in text
+    assert "#11 p10 8/8 0/8 -100 -100 to -54 < 0.001 worse --sort change --format csv has all" in text
+    assert text.index("changed most") < text.index("verdict")
     look = grpo_cli.inspect("now.csv", against={"before": "before.csv"})
     assert look.runs["differences"][0]["gained"] == change["gained"]
     ran("report now.csv --against before.csv -o a.html")

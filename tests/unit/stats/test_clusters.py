@@ -195,8 +195,9 @@ def test_everything_that_is_said_of_two_runs_counts_families() -> None:
         assert prompt["cluster"] == f"f{int(prompt['key']) % 12}"
     text = ran(f"{LINE} --cluster family").out
     assert "clusters       12 values of family; prompts with the same count together\n" in text
-    first = one["gained"][0]
-    assert f" #{first['number']} {first['key']}  ({first['cluster']})\n" in text
+    first = one["changed"][0]
+    line = next(line.split() for line in text.splitlines() if line.startswith(f"#{first['number']} "))
+    assert (line[1], line[-1]) == (first["key"], first["cluster"])
     lines = csv.DictReader(ran(f"{LINE} --cluster family --format csv").out.splitlines())
     assert [line["clusters"] for line in lines] == ["12", "12"]
 

@@ -21,7 +21,7 @@ def test_a_mean_that_stays_does_not_hide_prompts_that_fall_and_rise() -> None:
     verdict = facts_of("inspect now.csv --against base=base.csv")["verdict"]
     assert verdict.startswith("now.csv shows no clear difference from base on 100 prompts: +0.0 points")
     assert re.search(
-        r"but its prompts change by more than chance: 85 are better \(\d+ by chance\) and 15 worse \(\d+ by chance\)\.$",
+        r"but its prompts change by more than chance: 85 are better \(\d+ by chance\) and 15 worse \(\d+ by chance\); ",
         verdict,
     )
 
