@@ -149,11 +149,9 @@ def test_the_interval_of_a_prompt_holds_the_truth(now: int, before: int) -> None
     for rate in (0.02, 0.1, 0.3, 0.5, 0.8):
         for gain in (0.0, 0.15, 0.5):
             after = min(rate + gain, 1.0)
-            sides = [
-                drawn_rewards(drawn, "solved or not", np.full(4000, each), many)
-                for each, many in ((after, now), (rate, before))
-            ]
-            found = changes(*sides, sides[0].rates - sides[1].rates)
+            mine = drawn_rewards(drawn, "solved or not", np.full(4000, after), now)
+            theirs = drawn_rewards(drawn, "solved or not", np.full(4000, rate), before)
+            found = changes(mine, theirs, mine.rates - theirs.rates)
             holds = (found.low - 1e-9 <= after - rate) & (after - rate <= found.high + 1e-9)
             assert holds.mean() >= 0.93 - 0.01
 
