@@ -59,6 +59,8 @@ SOURCES = (
     "env", "env_name", "environment", "split", "subset", "global_steps",
 )  # fmt: skip
 MOST_SOURCES = 3  # of them are read, since each takes memory
+# Which task or world a prompt is from: a column of the table of a report.
+ENVIRONMENTS = ("env_name", "env", "environment", "data_source", "dataset", "dataset_name", "source", "domain")
 
 # --- rows that may not count --------------------------------------------------------------------------------
 

@@ -435,7 +435,20 @@ def _call(call: Any, who: str) -> Passage:
     if isinstance(arguments, str):
         arguments = _value(arguments)
     speaker = f"{who}, tool call {inside.get('name', '')}"
-    return Passage(speaker.rstrip(), _written(arguments))
+    return Passage(speaker.rstrip(), _arguments(arguments))
+
+
+def _arguments(arguments: Any) -> str:
+    """The arguments of a call, each under its name where one has several lines, such as code: in JSON it would be one line with escapes."""
+    if not isinstance(arguments, dict):
+        return _written(arguments)
+    if not any(isinstance(value, str) and "\n" in value for value in arguments.values()):
+        return _written(arguments)
+    said = []
+    for name, value in arguments.items():
+        text = _written(value)
+        said.append(f"{name}:\n{text}" if "\n" in text else f"{name}: {text}")
+    return "\n".join(said)
 
 
 # --- keys and texts of a few rows, to show to people ---------------------------------------------------------------

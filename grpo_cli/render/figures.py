@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.column_stats import FEW
 from grpo_cli.engine.plan_parts import weighted_sum
+from grpo_cli.runs.group_rows import solved_or_not
 from grpo_cli.stats.courses import Course
 from grpo_cli.stats.difficulty import AtSize
-from grpo_cli.stats.facts import BARS, Lines, Number, ValueCounts, at_ends, bins_of, count_by_kind, reward_range
-from grpo_cli.stats.inspection import Inspection, RewardColumn
+from grpo_cli.stats.facts import BARS, Lines, Number, ValueCounts, at_ends, count_by_kind, reward_range
+from grpo_cli.stats.inspection import Inspection, RewardColumn, truncated
 from grpo_cli.stats.intervals import Estimate, estimate
 from grpo_cli.stats.rescored import Rescored
 from grpo_cli.stats.runs import Runs
@@ -27,8 +27,9 @@ from grpo_cli.values.key_text import cut, labels_of
 
 # Outcomes of a group and its rows, in stacking order.
 OUTCOMES = ("varies", *EQUAL_AT, "singleton or unscored")
-ACROSS = 32  # bins of the length
-UP = 20  # bins of the reward
+RANGES = 8  # of lengths, with as many rollouts each
+FINISHED = "finished"
+TRUNCATED = "truncated"
 LABEL = 34  # characters of a key on an axis
 POINTS = 200  # points in a trend
 KIND = {True: ("lines", "over"), False: ("bars", "by")}  # of a figure over steps, or by categories
@@ -153,9 +154,13 @@ def _solve_rates(inspection: Inspection) -> Figure | None:
     bars = zip([*names, "always"], kinds, sizes, [*where, "solve_rate == 1"], strict=True)
     fields = ("value", "kind", "count", "where")
     lines = [dict(zip(fields, bar, strict=True)) for bar in bars]
-    useful = f"{rates.useful:,} of {rates.groups:,} groups have a solve rate of 20% to 80%"
-    caption = f"{useful}, {rates.never:,} are never solved, {rates.always:,} always.{spread}"
-    axis = "mean reward of a group, from worst to best"
+    useful = f"{rates.useful:,} of {rates.groups:,} groups" if rates.groups > 1 else f"{rates.useful} of 1 group"
+    caption = (
+        f"Solve rate of 20% to 80%: {useful}; never solved: {rates.never:,}; always solved: {rates.always:,}.{spread}"
+    )
+    if not solved_or_not(inspection):
+        caption += " A solve rate is the mean reward of a group, from the worst reward (0) to the best (1)."
+    axis = "solve rate of a group"
     return Figure("solve_rates", "stacked", "Solve rates", caption, lines, x=axis, y="groups")
 
 
@@ -214,7 +219,11 @@ def _trends(inspection: Inspection) -> list[Figure]:
         lines = sorted(trend.lines, key=lambda line: -(line.zero_variance or 0.0))[:BARS]
     runs = _runs_over(inspection, trend if is_ordered else replace(trend, lines=lines))
     bands = _bands(inspection, {str(line.value) for line in lines})
-    band = " With the 95% interval, by groups." if bands else ""
+    band = (
+        f" {'Band' if is_ordered else 'Line'}: 95% interval over the groups of a {'step' if is_ordered else 'bar'}."
+        if bands
+        else ""
+    )
     words = ("Mean reward", "The mean reward", "mean reward")
     reward = _over_runs("mean_reward", runs, "mean", words, more=band)
     own = next(iter(runs))
@@ -358,22 +367,45 @@ def _axis_value(value: Any) -> Any:
 
 
 def _lengths(inspection: Inspection) -> Figure | None:
+    """The mean reward of rollouts of similar length, and of those that were cut off."""
     length = inspection.facts.length
     if length is None:
         return None
-    known = inspection.rows.filter(pl.col(".reward").is_finite(), pl.col("length").is_finite())
+    cut_off = truncated(inspection)
+    rows = inspection.rows.with_columns(cut=pl.lit(0.0) if cut_off is None else pl.Series(cut_off))
+    known = rows.filter(pl.col(".reward").is_finite(), pl.col("length").is_finite())
     if not len(known):
         return None
-    across, columns = bins_of(known["length"].to_numpy(), ACROSS, FEW)
-    up, levels = bins_of(known[".reward"].to_numpy(), UP, FEW)
-    counts = np.bincount(across * len(levels) + up)
-    lines = []
-    for tile in np.flatnonzero(counts):
-        column, level = divmod(tile, len(levels))
-        x = {f"x_{name}": value for name, value in columns[column].items()}
-        lines.append({**x, **levels[level], "count": int(counts[tile])})
+    ended = known.filter(pl.col("cut") == 0)
+    lengths = ended["length"].to_numpy()
+    shares = np.linspace(0, 1, RANGES + 1)
+    edges = np.unique(np.quantile(lengths, shares, method="nearest")) if len(ended) else lengths
+    of = np.searchsorted(edges[1:-1], lengths, side="right")
+    lines = [_of_range(inspection, ended.filter(pl.Series(of == at)), FINISHED) for at in range(max(len(edges) - 1, 1))]
+    lines.append(_of_range(inspection, known.filter(pl.col("cut") > 0), TRUNCATED))
     caption = _length_says(length.within_groups)
-    return Figure("lengths", "tiles", "Reward and length", caption, lines, x=length.column, y="reward")
+    is_rate = solved_or_not(inspection) and reward_range(inspection.groups) == (0.0, 1.0)
+    title, axis = ("Solve rate by length", "solve rate") if is_rate else ("Mean reward by length", "mean reward")
+    if any(line.get("low") is not None for line in lines if line):
+        caption += " A bar is the 95% interval, over groups."
+    return Figure("lengths", "ranges", title, caption, [line for line in lines if line], x=length.column, y=axis)
+
+
+def _of_range(inspection: Inspection, rows: pl.DataFrame, kind: str) -> dict[str, Any]:
+    """The mean reward of these rows with its interval, in which rows of a group count together; nothing without rows."""
+    if not len(rows):
+        return {}
+    lengths = rows["length"]
+    line = {"from": lengths.min(), "to": lengths.max(), "at": lengths.median(), "mean": rows[".reward"].mean()}
+    line |= {"count": len(rows), "kind": kind, "low": None, "high": None}
+    ends = inspection.facts.summary.reward
+    if ends.min is not None and ends.max is not None:
+        groups = rows.group_by("group", maintain_order=True).agg(sum=pl.col(".reward").sum(), rows=pl.len())
+        each = groups["rows"].to_numpy()
+        imagined = (ends.min, ends.min, ends.max, ends.max)
+        found = estimate(groups["sum"].to_numpy() / each.mean(), imagined, each / each.mean())
+        line |= {"low": found.low, "high": found.high}
+    return line
 
 
 def _length_says(within: float | None) -> str:

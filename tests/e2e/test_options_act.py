@@ -30,7 +30,7 @@ from grpo_cli.options.table import EVERY, Option
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.render.figures import figures
 from grpo_cli.render.report.page import tiles
-from grpo_cli.runs.group_rows import report_groups
+from grpo_cli.runs.group_rows import report_groups, with_rows
 from grpo_cli.runs.inspect import Job
 from grpo_cli.stats.document import document
 from tests.support.command import Done, adv, files
@@ -481,7 +481,12 @@ def plain(value: Any) -> Any:
 
 def report_in_words(inspection: Any, target: Path, *_: Any, **__: Any) -> int:
     """What a report is drawn from, which takes no time."""
-    drawn = [figures(inspection), report_groups(inspection), tiles(inspection), inspection.beside]
+    drawn = [
+        figures(inspection),
+        with_rows(inspection, report_groups(inspection)),
+        tiles(inspection),
+        inspection.beside,
+    ]
     return target.write_text(
         json.dumps([str(without_echoes(document(inspection.facts))), *map(str, drawn)], default=plain)
     )

@@ -19,7 +19,7 @@ from grpo_cli.stats.runs import Runs
 
 WRAPPED = 130  # characters of a line over the charts of a picture
 UNENCODED = "backslashreplace"  # half a surrogate pair becomes its escape, as in a text of JSON
-MOST = 3_000_000  # a page has at most about this many bytes
+MOST = 5_000_000  # a page has at most about this many bytes
 KINDS = ("html", "png", "svg", "pdf")
 
 
@@ -43,14 +43,15 @@ def kind_of(target: Path) -> str:
 
 
 def page_of(inspection: Inspection, command: str = "") -> str:
-    """The page, with fewer groups and shorter texts if it were too large."""
+    """The page, with the rows of fewer groups and shorter texts if it were too large."""
     from grpo_cli.render.report.page import page
 
     drawn = figures(inspection)
-    most = group_rows.GROUPS
+    table = group_rows.report_groups(inspection)
+    most = group_rows.OPENED
     text = group_rows.TEXT
     while True:
-        groups = group_rows.report_groups(inspection, most=most, text=text)
+        groups = group_rows.with_rows(inspection, table, most=most, text=text)
         html = page(inspection, drawn, groups, _title(inspection), _origin(inspection, command))
         if len(html.encode(errors=UNENCODED)) < MOST or most <= 1:
             return html

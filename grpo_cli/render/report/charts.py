@@ -38,6 +38,8 @@ PNG_SCALE = 2.0  # pixels of a PNG for each pixel of the chart
 INK = "#20242a"
 ON_TOP = alt.Legend(title=None, orient="top", columns=2, labelLimit=LABEL, symbolOpacity=1)
 ROW = 26  # pixels of a category
+WIDEST = 30.0  # pixels of a bar at a number
+NARROWEST = 3.0
 
 
 def chart(figure: Figure) -> Any:
@@ -62,8 +64,11 @@ def picture(
     """
     ink = INK if on_white else "currentColor"
     charts = []
-    for figure in figures:
-        heading = alt.TitleParams(figure.title, subtitle=wrap(figure.caption, WRAPPED))
+    captions = [wrap(figure.caption, WRAPPED) for figure in figures]
+    for at, figure in enumerate(figures):
+        row = captions[at // PICTURE_COLUMNS * PICTURE_COLUMNS :][:PICTURE_COLUMNS]
+        caption = [*captions[at], *[""] * (max(map(len, row)) - len(captions[at]))]  # charts of a row are level
+        heading = alt.TitleParams(figure.title, subtitle=caption)
         charts.append(chart(figure).properties(width=PICTURE_WIDTH, title=heading))
     heading = alt.TitleParams(title, subtitle=[*subtitle], fontSize=20, offset=20)
     combined = alt.concat(*charts, columns=PICTURE_COLUMNS, spacing=40, title=heading)
@@ -90,9 +95,10 @@ def picture(
 
 
 def _tooltip(figure: Figure, name: str = "value") -> Any:
-    """A value or an end of a bin in a tooltip."""
+    """A value or an end of a bin in a tooltip, under the name of its axis."""
+    title = {"value": figure.x or "of"}.get(name, name)
     number = isinstance(figure.lines[0][name], (int, float))
-    return alt.Tooltip(f"{name}:Q", format=".4~g") if number else alt.Tooltip(f"{name}:N")
+    return alt.Tooltip(f"{name}:Q", title=title, format=".4~g") if number else alt.Tooltip(f"{name}:N", title=title)
 
 
 def _axis(title: str, **more: Any) -> alt.Axis:
@@ -112,8 +118,8 @@ def _told(figure: Figure) -> list[Any]:
     """What is said of a point, a bar or a band under the pointer."""
     told = [_tooltip(figure)]
     if "kind" in figure.lines[0]:
-        told.append("kind:N")
-    told.append(alt.Tooltip(f"{_field(figure)}:Q", format=_digits(figure)))
+        told.append(alt.Tooltip("kind:N", title="what"))
+    told.append(alt.Tooltip(f"{_field(figure)}:Q", title=figure.y or _field(figure), format=_digits(figure)))
     if _has_ends(figure):
         told.append(alt.Tooltip("interval:N", title="95% interval"))
     return told
@@ -146,20 +152,36 @@ def _of_kinds(figure: Figure, channel: Any = alt.Color, among: Sequence[str] = C
     if channel is alt.Color and {*kinds} <= {*KINDS}:  # these have one colour in all figures
         marks = {kind: colour for kind, colour in KINDS.items() if kind in kinds}
     scale = alt.Scale(domain=[*marks], range=[*marks.values()])
-    return channel("kind:N", scale=scale, legend=ON_TOP)
+    return channel("kind:N", scale=scale, legend=ON_TOP if len(marks) > 1 else None)
 
 
 def _x(figure: Figure) -> tuple[Any, dict[str, Any]]:
-    """The horizontal axis: bins lie between two numbers, values stand in their order."""
+    """The horizontal axis: numbers stand on a scale, bins between two of them; texts stand in their order."""
     title = figure.x
     line = figure.lines[0]
     if "from" in line:
         start = alt.X("from:Q", axis=_axis(title), scale=alt.Scale(zero=False, nice=False))
         return start.bin("binned"), {"x2": alt.X2("to")}
-    axis = _axis(title, labelAngle=-40)
-    if isinstance(line["value"], float):
-        axis = _axis(title, format=".4~g", labelAngle=0, labelOverlap=True, labelSeparation=4, labelBound=True)
-    return alt.X("value:O", sort=None, axis=axis), {}
+    if not isinstance(line["value"], float):
+        axis = _axis(title, labelAngle=0, labelOverlap=True, labelSeparation=4)
+        return alt.X("value:O", sort=None, axis=axis), {}
+    values = _values(figure)
+    ticks = {"values": values} if len(values) <= TICKS else {}
+    axis = _axis(title, format=".3~g", labelAngle=0, labelOverlap=True, labelSeparation=4, **ticks)
+    return alt.X("value:Q", axis=axis, scale=alt.Scale(zero=False, nice=False, padding=WIDEST)), {}
+
+
+def _values(figure: Figure) -> list[float]:
+    return sorted({line["value"] for line in figure.lines})
+
+
+def _bar_width(figure: Figure) -> float:
+    """The width of bars on a scale, so that the two closest do not touch unless they would be hairlines."""
+    values = _values(figure)
+    if len(values) < 2:  # noqa: PLR2004 - no two are close
+        return WIDEST
+    closest = min(other - one for one, other in pairwise(values))
+    return max(NARROWEST, min(WIDEST, 0.8 * PICTURE_WIDTH * closest / (values[-1] - values[0])))
 
 
 def _x_of_trend(figure: Figure) -> alt.X:
@@ -172,7 +194,7 @@ def _x_of_trend(figure: Figure) -> alt.X:
         ticks = {"values": steps, "format": "d"} if few else {"tickMinStep": 1, "format": "d"}
     axis = _axis(figure.x, labelOverlap=True, **ticks)
     if all(isinstance(value, (int, float)) for value in values):
-        return alt.X("value:Q", axis=axis, scale=alt.Scale(zero=False, nice=False))
+        return alt.X("value:Q", axis=axis, scale=alt.Scale(zero=False, nice=False, padding=8))
     return alt.X("value:O", sort=None, axis=axis)
 
 
@@ -180,14 +202,25 @@ def _x_of_trend(figure: Figure) -> alt.X:
 
 
 def _stacked(figure: Figure, base: Any) -> Any:
+    """Bars of kinds on top of each other, on a scale where they stand at numbers."""
     across, more = _x(figure)
-    counts = _axis(figure.y, format="~s", tickMinStep=1)
-    up = alt.Y("count:Q", axis=counts, stack=True)
+    counts = _axis(figure.y, format=",d", tickMinStep=1)
     named = [_tooltip(figure, name) for name in ("value", "from", "to") if name in figure.lines[0]]
-    told = [*named, "kind:N", alt.Tooltip("count:Q", format=",")]
-    stacked = base.transform_calculate(rank=f"indexof({list(KINDS)!r}, datum.kind)")  # the order of the stack
-    order = alt.Order("rank:Q")
-    return stacked.mark_bar().encode(x=across, **more, y=up, color=_of_kinds(figure), order=order, tooltip=told)
+    told = [*named, alt.Tooltip("kind:N", title="what"), alt.Tooltip("count:Q", title=figure.y, format=",")]
+    ends: dict[float, int] = {}
+    lines = []
+    for line in sorted(figure.lines, key=lambda line: [*KINDS].index(line["kind"])):
+        at = line.get("value", line.get("from"))
+        start = ends.get(at, 0)
+        ends[at] = start + line["count"]
+        lines.append({**line, "start": start, "end": ends[at]})
+    places = {line.get("value", line.get("from")): at for at, line in reversed([*enumerate(figure.lines)])}
+    lines.sort(key=lambda line: places[line.get("value", line.get("from"))])
+    base.data = alt.InlineData(values=lines)
+    width = {"size": _bar_width(figure)} if isinstance(figure.lines[0].get("value"), float) else {}
+    up = alt.Y("start:Q", axis=counts)
+    drawn = base.mark_bar(orient="vertical", **width)
+    return drawn.encode(x=across, **more, y=up, y2="end:Q", color=_of_kinds(figure), tooltip=told)
 
 
 def _lines(figure: Figure, base: Any) -> Any:
@@ -198,7 +231,10 @@ def _lines(figure: Figure, base: Any) -> Any:
     scale = alt.Scale(zero=field == "share")
     means = base.encode(y=alt.Y(f"{field}:Q", axis=_axis(figure.y), scale=scale))
     points = means.encode(shape=shape).mark_point(filled=True)
-    drawn = means.mark_line() + _cells(figure) + points
+    line = means.mark_line()
+    if len({line["value"] for line in figure.lines}) == len(figure.lines):  # kinds of one line: found in several ways
+        line = means.encode(color=alt.value(COLOURS[0])).mark_line()
+    drawn = line + _cells(figure) + points
     if not _has_ends(figure):
         return drawn
     low = alt.Y("low:Q", scale=scale, title=figure.y)
@@ -254,23 +290,24 @@ def _bars(figure: Figure, base: Any) -> Any:
     return drawn
 
 
-def _tiles(figure: Figure, base: Any) -> Any:
-    """A circle for each bin, as large as its number of rows: a colour would fade into light paper or dark paper."""
-    colour = COLOURS[0]
-    for name, prefix in (("across", "x_"), ("up", "")):
-        centre = f"datum.{prefix}value"
-        if f"{prefix}from" in figure.lines[0]:
-            centre = f"(datum.{prefix}from + datum.{prefix}to) / 2"
-        base = base.transform_calculate(**{name: centre})
-    scale = alt.Scale(zero=False, padding=12)
-    across = alt.X("across:Q", axis=_axis(figure.x), scale=scale)
-    up = alt.Y("up:Q", axis=_axis(figure.y), scale=scale)
-    legend = alt.Legend(title="rows", orient="right", symbolFillColor=colour, symbolStrokeWidth=0)
-    size = alt.Size("count:Q", scale=alt.Scale(range=[4, 260]), legend=legend)
-    told = [alt.Tooltip("count:Q", format=",")]
-    for name, title in (("across", figure.x), ("up", figure.y)):
-        told.append(alt.Tooltip(f"{name}:Q", title=title, format=".4~g"))
-    return base.mark_circle(color=colour, opacity=1).encode(x=across, y=up, size=size, tooltip=told)
+def _ranges(figure: Figure, base: Any) -> Any:
+    """A mean for each range of numbers, as wide as the range, with its interval."""
+    told = [
+        alt.Tooltip("from:Q", title=f"{figure.x} from", format=".4~g"),
+        alt.Tooltip("to:Q", title="to", format=".4~g"),
+        alt.Tooltip("mean:Q", title=figure.y, format=".4~g"),
+        alt.Tooltip("interval:N", title="95% interval"),
+        alt.Tooltip("count:Q", title="rollouts", format=","),
+    ]
+    scale = alt.Scale(zero=False, nice=True)
+    base = base.encode(y=alt.Y("mean:Q", axis=_axis(figure.y), scale=scale), color=_of_kinds(figure), tooltip=told)
+    wide = base.mark_rule(strokeWidth=4, opacity=0.5).encode(
+        x=alt.X("from:Q", axis=_axis(figure.x), scale=scale), x2="to:Q"
+    )
+    ends = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2)
+    ends = ends.encode(x=alt.X("at:Q", scale=scale), y=alt.Y("low:Q", scale=scale, title=figure.y), y2="high:Q")
+    points = base.mark_point(filled=True, size=60, opacity=1).encode(x=alt.X("at:Q", scale=scale))
+    return wide + ends + points
 
 
 def _estimates(figure: Figure, base: Any) -> Any:
@@ -295,5 +332,5 @@ def _estimates(figure: Figure, base: Any) -> Any:
 
 
 DRAWN: Final[Mapping[str, Callable[[Figure, Any], Any]]] = {
-    "stacked": _stacked, "lines": _lines, "tiles": _tiles, "estimates": _estimates, "bars": _bars,
+    "stacked": _stacked, "lines": _lines, "ranges": _ranges, "estimates": _estimates, "bars": _bars,
 }  # fmt: skip

@@ -32,7 +32,7 @@ def page(inspection: Inspection, drawn: Sequence[Figure], groups: GroupTable, ti
     facts = inspection.facts
     summary = facts.summary
     charts = {figure.name: _specification(figure) for figure in drawn}
-    data = {"charts": charts, "groups": document(groups), "total": summary.groups}
+    data = {"charts": charts, "groups": _table(groups), "total": summary.groups}
     # The data must not end an element of the page.
     encoded = json.dumps(data, separators=(",", ":"), ensure_ascii=False, default=str, allow_nan=False)
     encoded = encoded.replace("<", "\\u003c")
@@ -57,6 +57,31 @@ def page(inspection: Inspection, drawn: Sequence[Figure], groups: GroupTable, ti
         data=encoded,
         notes=_items(map(html.escape, summary.notes)),
     )
+
+
+def _table(groups: GroupTable) -> dict[str, Any]:
+    """The table of groups as the page reads it: by column, each as short as it can be."""
+    short = [line[0] for line in groups.lines]
+    return {
+        "columns": groups.columns,
+        "shown": groups.shown,
+        "solved": groups.solved,
+        "heads": groups.heads,
+        "rows": {place: document(rows) for place, rows in groups.rows.items()},
+        "values": [_packed(values) for values in zip(*groups.lines, strict=True)],
+        "keys": _packed([None if key == label else key for key, label in zip(groups.keys, short, strict=True)]),
+        "beginnings": _packed(groups.beginnings),
+        "strips": _packed(groups.strips),
+    }
+
+
+def _packed(values: Sequence[Any]) -> dict[str, Any]:
+    """The values of a column; if they recur, each once, and the place of that of each group."""
+    places: dict[Any, int] = {}
+    at = [places.setdefault((type(value), value), len(places)) for value in values]
+    if len(places) > len(values) // 3:
+        return {"each": values}
+    return {"of": [value for _, value in places], "at": at}
 
 
 def _items(lines: Iterable[str]) -> str:
@@ -129,11 +154,13 @@ def tiles(inspection: Inspection) -> dict[str, str]:
         shown["rollouts"] = f"{summary.rollouts:,}"
     shown |= {
         "rows": f"{summary.rows:,}",
-        "without a gradient": "-" if zero is None else percent(zero),
+        "no gradient": "-" if zero is None else percent(zero),
         "mean reward": number(summary.reward.mean),
         f"{summary.unit}s with a gradient": f"{facts.live_rows:,}",
-        "without a reward": f"{summary.unscorable - summary.left_out:,}",
+        "no reward": f"{summary.unscorable - summary.left_out:,}",
     }
+    if facts.truncated is not None:
+        shown["truncated"] = percent(facts.truncated.share)
     if summary.left_out:
         shown["left out"] = f"{summary.left_out:,}"
     if summary.masked:

@@ -12,7 +12,7 @@ import pytest
 
 import grpo_cli
 from grpo_cli.read.texts import Reader, TextColumns, passages_of, plain_texts
-from grpo_cli.runs.group_rows import report_groups
+from grpo_cli.runs.group_rows import report_groups, with_rows
 from tests.support.command import adv
 from tests.support.jobs import write
 from tests.unit.guests.browse.files import browser, driven, model, model_of
@@ -119,7 +119,8 @@ def test_inspect_report_browse_and_export_find_the_same_conversation(name: str, 
     assert shown["prompt"] == "[system]\nbe kind\n\n[user]\nlook"
     assert shown["rows"][0]["text"] == "no"
     assert shown["rows"][1]["text"] == "\n\n".join(f"[{who}]\n{text}" for who, text in TURNS)
-    (group,) = report_groups(grpo_cli.inspect(str(path), **named).inspection).rows
+    inspection = grpo_cli.inspect(str(path), **named).inspection
+    (group,) = with_rows(inspection, report_groups(inspection)).rows.values()
     assert group.said is not None
     assert group.prompt == PROMPT
     assert group.said[1] == TURNS

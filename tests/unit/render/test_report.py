@@ -150,6 +150,21 @@ def test_each_of_several_rewards_has_a_figure() -> None:
     assert [(line["value"], line["count"]) for line in figures["component_1"].lines] == [(0, 2), (1, 2), (2, 2)]
 
 
+def table_of(found: Inspection, **most: int) -> group_rows.GroupTable:
+    """The table of a page with rows, in the order of the file."""
+    listed = group_rows.with_rows(found, group_rows.report_groups(found), **most)
+    places = sorted(range(len(listed.lines)), key=lambda at: listed.lines[at][1])
+    rows = {new: listed.rows[old] for new, old in enumerate(places) if old in listed.rows}
+    of_groups: Any = {
+        name: [getattr(listed, name)[at] for at in places] for name in ("lines", "keys", "beginnings", "strips")
+    }
+    return replace(listed, rows=rows, **of_groups)
+
+
+def column(table: group_rows.GroupTable, name: str) -> list[Any]:
+    return [line[table.columns.index(name)] for line in table.lines]
+
+
 def told(group: group_rows.GroupRows) -> Sequence[Sequence[tuple[str, str]]]:
     assert group.said is not None
     return group.said
@@ -160,12 +175,13 @@ def test_the_table_has_whole_keys_the_truth_and_both_ends_of_a_text() -> None:
     text = "begin " + "thinking " * 1000 + "boxed 7"
     columns = {"prompt": [*keys, *keys], "response": [text] * 4, "answer": [*"xyxy"], "step": [0, 1, 0, 1]}
     pl.DataFrame({**columns, "reward": [0, 0, 1, 1]}).write_ndjson("a.jsonl")
-    table = group_rows.report_groups(inspected("a.jsonl", by_steps=True))
+    table = table_of(inspected("a.jsonl", by_steps=True))
     assert table.keys == keys
-    assert [line[table.columns.index("step")] for line in table.lines] == [0, 1]
-    assert [line[0] for line in table.lines] == ["0", "1"]
-    assert [line[1] for line in table.lines] == [1, 2]
-    assert [row.truth for row in table.rows] == ["x", "y"]
+    assert table.beginnings == ["", ""]  # the key says it
+    assert column(table, "step") == [0, 1]
+    assert column(table, "key") == ["0", "1"]
+    assert column(table, "number") == [1, 2]
+    assert [row.truth for row in table.rows.values()] == ["x", "y"]
     ((speaker, shown),) = told(table.rows[0])[0]
     assert speaker == "response"
     assert re.fullmatch("begin .*boxed 7", shown, re.DOTALL)
@@ -221,7 +237,7 @@ def test_the_caption_counts_rollouts_where_they_have_several_rows() -> None:
 
 def test_a_reward_column_called_advantage_and_the_advantages_are_two_columns() -> None:
     frame = pl.DataFrame({"prompt_id": [1, 1], "advantage": [0, 1], "accuracy": [5, 5]})
-    facts = group_rows.report_groups(grpo_cli.inspect(frame, reward=["advantage", "accuracy"]).inspection)
+    facts = table_of(grpo_cli.inspect(frame, reward=["advantage", "accuracy"]).inspection)
     assert facts.heads == ["row", "rewards.advantage", "accuracy", "reward", "advantage", "status"]
     assert [line[1] for line in facts.rows[0].lines] == [0.0, 1.0]
 
@@ -273,11 +289,11 @@ def test_conversations_that_do_not_fit_are_those_of_the_first_groups_and_the_pag
     texts = [f"{at} " + "x" * 990 for at in range(400)]
     at = np.arange(400)
     pl.DataFrame({"prompt_id": at // 2, "reward": at % 2, "completion": texts}).write_ndjson("a.jsonl")
-    facts = group_rows.report_groups(inspected("a.jsonl"), text=50_000)
-    places = [at for at, one in enumerate(facts.rows) if one.said]
+    facts = table_of(inspected("a.jsonl"), text=50_000)
+    places = [at for at, one in facts.rows.items() if one.said]
     assert 24 <= len(places) <= 26
     assert places == [*range(len(places))]
-    assert f"has the conversations of the first {len(places)}." in facts.says
+    assert f" {len(places)} of them have their rollouts here: " in facts.says
     assert told(facts.rows[1])[1] == [("response", texts[3])]
 
 
@@ -286,9 +302,9 @@ def test_a_long_conversation_is_whole_and_one_that_is_larger_than_the_page_has_t
     chat = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(texts)]
     pl.DataFrame({"prompt_id": ["a"] * 4, "messages": [chat] * 4, "reward": [0, 1, 0, 1]}).write_ndjson("a.jsonl")
     found = inspected("a.jsonl")
-    (whole,) = group_rows.report_groups(found).rows
+    (whole,) = table_of(found).rows.values()
     assert [text for _, text in told(whole)[0]] == texts[1:]
-    (cut,) = group_rows.report_groups(found, text=40_000).rows
+    (cut,) = table_of(found, text=40_000).rows.values()
     assert sum(len(text) for row in told(cut) for _, text in row) <= 40_000
     assert len(told(cut)[0]) == 100
 
@@ -432,26 +448,87 @@ def test_a_long_trend_is_thinned_out() -> None:
     assert lines[-1]["value"] == 899
 
 
-def test_of_many_groups_an_even_sample_is_listed_and_the_largest_spread_comes_first() -> None:
-    found = inspected(logged("a.jsonl", "01 00 00 00 00 00 00 00 00 00 " * 30))
-    facts = group_rows.report_groups(found, most=60)
-    places = [int(key.split()[-1]) for key in facts.keys]
-    assert len({*places}) == 60
-    assert [place % 10 == 0 for place in places] == [True] * 6 + [False] * 54
-    assert max(places) > 290
-    assert len({*group_rows.report_groups(found, most=300).keys}) == 300
-    assert facts.says.startswith("An even sample of 60 of 300 groups, the largest spread first.")
+def test_the_table_has_every_group_the_never_solved_and_longest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {"prompt_id": f"p{p}", "reward": int(at < p % 3), "length": 10 * p + at, "finish_reason": "length" if p == 3 else "stop"}
+        for p in range(9) for at in range(2)
+    ]  # fmt: skip
+    found = inspected(write(Path("a.jsonl"), rows), by_steps=True)
+    table = group_rows.report_groups(found)
+    assert table.keys == ["p3", "p6", "p0", "p7", "p4", "p1", "p8", "p5", "p2"]  # p3 was cut off
+    assert table.strips == ["00"] * 3 + ["70"] * 3 + ["77"] * 3
+    assert table.shown == ["key", "number", "solve_rate", "length", "truncated"]
+    monkeypatch.setattr(group_rows, "GROUPS", 3)
+    sample = group_rows.with_rows(found, group_rows.report_groups(found))
+    assert sample.keys == ["p3", "p4", "p2"]
+    assert sample.says.startswith("3 of 9 groups, evenly sampled. Never solved and longest first.")
+
+
+def test_ten_thousand_groups_are_all_in_the_table_and_some_of_every_bar_and_step_have_their_rows() -> None:
+    at = np.arange(20_000)
+    group = at // 2
+    columns = {"prompt_id": group, "reward": at % 2 * (group % 10 > 0), "step": group // 2_500}
+    pl.DataFrame(columns).write_parquet("a.parquet")
+    table = group_rows.report_groups(found := inspected("a.parquet", by_steps=True))
+    assert len(table.lines) == 10_000
+    assert {*table.keys} == {*map(str, range(10_000))}
+    with_rows = group_rows.with_rows(found, table, most=40)
+    rates, steps = column(table, "solve_rate"), column(table, "step")
+    opened = Counter((rates[place], steps[place]) for place in with_rows.rows)
+    assert opened == dict.fromkeys([(rate, step) for rate in (0.0, 0.5) for step in range(4)], 5)
+    assert 0 in with_rows.rows
+
+
+def test_the_table_has_the_prompt_the_environment_and_k_of_n() -> None:
+    at = np.arange(24)
+    columns = {
+        "task": at // 4, "env_name": [*"aaaabbbb"] * 3, "question": [f"what is {one // 4} times 4?" for one in at],
+        "score": [1, 0, 1, None] * 6,
+    }  # fmt: skip
+    pl.DataFrame(columns).write_ndjson("a.jsonl")
+    table = table_of(inspected("a.jsonl", group=["task"], reward=["score"]))
+    assert column(table, "env_name") == ["a", "b"] * 3
+    assert table.beginnings == [f"what is {one} times 4?" for one in range(6)]
+    assert table.strips == ["770-"] * 6
+    assert table.solved
+    assert [*zip(column(table, "solve_rate"), column(table, "scored"), column(table, "size"), strict=True)] == [
+        (pytest.approx(2 / 3, abs=1e-6), 3, 4)
+    ] * 6
+    of_many = columns | {"env_name": [f"{one // 4}" for one in at]}  # another name for each prompt is no environment
+    pl.DataFrame(of_many).write_ndjson("b.jsonl")
+    assert "env_name" not in table_of(inspected("b.jsonl", group=["task"], reward=["score"])).columns
+
+
+def test_by_the_environment_the_table_keeps_the_step() -> None:
+    at = np.arange(32)
+    pl.DataFrame({"prompt_id": at // 4, "env": [*"aaaabbbb"] * 4, "step": at // 8, "reward": at % 3 % 2}).write_parquet(
+        "a.parquet"
+    )
+    table = table_of(inspected("a.parquet", by="env"))
+    assert column(table, "step") == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert column(table, "env") == ["a", "b"] * 4
+
+
+@pytest.mark.parametrize("size", [3, 16, 17, 40])
+def test_a_strip_has_the_rewards_from_the_best_to_the_worst_and_few_of_many(size: int) -> None:
+    rewards = [k / (size - 1) for k in range(size)]
+    pl.DataFrame({"prompt_id": [0] * size, "reward": rewards}).write_parquet("a.parquet")
+    (strip,) = table_of(inspected("a.parquet")).strips
+    assert len(strip) == min(size, group_rows.STRIP)
+    assert [*strip] == sorted(strip, reverse=True)
+    assert strip.startswith("7")
+    assert set(strip) == {"7", "4", "0"} if size == 3 else {*strip} == {*"01234567"}
 
 
 def test_the_rows_of_a_listed_group_are_its_first_ones_with_their_advantages() -> None:
     texts = [f"{at}" + "x" * 3000 for at in range(90)]
     at = np.arange(90)
     pl.DataFrame({"prompt_id": at % 3, "reward": at % 2, "completion": texts}).write_ndjson("a.jsonl")
-    facts = group_rows.report_groups(inspected("a.jsonl"))
+    facts = table_of(inspected("a.jsonl"))
     assert facts.heads == ["row", "reward", "advantage", "status"]
     assert [line[0] for line in facts.rows[1].lines] == [2 + 3 * i for i in range(group_rows.ROWS)]
     assert facts.rows[0].more
-    assert {len(text) for one in facts.rows for ((_, text),) in told(one)} == {group_rows.LONGEST}
+    assert {len(text) for one in facts.rows.values() for ((_, text),) in told(one)} == {group_rows.LONGEST}
 
 
 def test_a_page_with_another_run_says_what_changed_and_has_the_numbers_of_its_figures() -> None:
@@ -501,8 +578,9 @@ def test_the_page_contains_everything_and_loads_nothing(found: Inspection) -> No
     assert NASTY not in text
     (data,) = re.findall(r'id="data">(.*?)</script>', text, re.DOTALL)
     groups = json.loads(data)["groups"]
-    assert groups["rows"][groups["keys"].index("p05")]["said"][0][0] == ["response", NASTY]
-    assert len(groups["lines"]) == 12
+    keys, *_ = groups["values"]
+    assert groups["rows"][str(keys["each"].index("p05"))]["said"][0][0] == ["response", NASTY]
+    assert len(keys["each"]) == 12
 
 
 def test_the_page_says_what_made_it_and_when_its_files_were_written() -> None:
