@@ -299,7 +299,8 @@ def _refuse_absent(whole: Columns, request: Request) -> None:
     """Refuse a column that no file has, if a plan with rows needs it."""
     names = {*column_names(whole.tables)}
     first = whole.tables[0]
-    for name in {field_.name for field_ in request.fields} - request.optional:
+    needed = [field_.name for field_ in request.fields if field_.name not in request.optional]
+    for name in needed:
         if whole.values[name].dtype == pl.Null and not is_there(name, names):
             raise absent(name, first.name, first.columns())
 

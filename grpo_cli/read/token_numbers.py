@@ -142,8 +142,8 @@ def of_table(
 
             yield _part(some, rows[done : done + len(some)], lists, place, strict=strict)
             done += len(some)
-    for name in unseen if done else ():
-        if not {name, re.split(r"\[\]|\.", name)[0]} & {*table.columns()}:
+    for name in names if done else ():
+        if name in unseen and not {name, re.split(r"\[\]|\.", name)[0]} & {*table.columns()}:
             raise absent(name, table.name, table.columns())
 
 

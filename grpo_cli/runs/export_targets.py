@@ -13,7 +13,7 @@ from grpo_cli.errors import Cure, DataError, UsageError, Way
 from grpo_cli.files.compression import suffix_of
 from grpo_cli.formats import registry
 from grpo_cli.runs.export_texts import RecordColumns
-from grpo_cli.targets.table import Reads, Target, readers, target, targets
+from grpo_cli.targets.table import ALWAYS, WHEN, Reads, Target, readers, target, targets
 from grpo_cli.write.outputs import STDOUT, is_folder
 from grpo_cli.write.outputs import Target as Output
 from grpo_cli.write.token_lists import TokenColumns
@@ -100,20 +100,29 @@ def to_know(wanted: Wanted, looked: Looked | None, rows: Index, written: str, ou
         yield f"{', '.join([*readers(kind), 'a loss of your own'])}; {', '.join(ignoring)} ignore the weight: --copies N"
         return
     if reads is None:
-        as_they_are = [
-            row.name for row in targets().values() if _fits(row, kind, written, output, pooled=bool(wanted.pool))
-        ]
-        if as_they_are:
-            yield f"{', '.join(as_they_are)} as it is; --target NAME writes the form of another"
+        fitting = [row for row in targets().values() if _fits(row, kind, written, output, pooled=bool(wanted.pool))]
+        yield from _as_it_is(fitting, kind, looked, rows)
         return
-    yield f"{target(str(wanted.target)).title} {reads.by}" + (
-        f": trains on {reads.trains_on}" if reads.trains_on else ""
-    )
+    who = " ".join(filter(None, [target(str(wanted.target)).title, reads.by]))
+    yield f"{who}: trains on {reads.trains_on}" if reads.trains_on else who
     if reads.entry:
         yield f"dataset_info.json: {reads.entry.replace('{file}', Path(output.name).name)}"
     for when, say in reads.know.items():
-        if when == "always" or _has(when, looked, rows):
+        if when == ALWAYS or _has(when, looked, rows):
             yield say
+
+
+def _as_it_is(fitting: Sequence[Target], kind: str, looked: Looked | None, rows: Index) -> Iterator[str]:
+    """Which of these trainers read the records as meant, and which make something else of a part of them."""
+    parts = {row.name: [when for when in row.kinds[kind].know if _has(when, looked, rows)] for row in fitting}
+    as_meant = [name for name, differs in parts.items() if not differs]
+    if as_meant:
+        yield f"{', '.join(as_meant)} as it is; --target NAME writes the form of another"
+    otherwise = [name for name, differs in parts.items() if differs]
+    if otherwise:
+        what = " or ".join(dict.fromkeys(WHEN[when] for name in otherwise for when in parts[name]))
+        too = " too" if as_meant else ""
+        yield f"{', '.join(otherwise)}{too}; {what}, see grpo-adv targets NAME first"
 
 
 def _fits(row: Target, kind: str, written: str, output: Output, *, pooled: bool) -> bool:
@@ -131,7 +140,7 @@ def _fits(row: Target, kind: str, written: str, output: Output, *, pooled: bool)
 
 
 def _has(when: str, looked: Looked | None, rows: Index) -> bool:
-    if looked is None:
+    if looked is None or when == ALWAYS:
         return False
     masks = {
         "tools": looked.tool_results,

@@ -21,8 +21,9 @@ from grpo_cli.plugins import TAKES, Registry, strict
 Form = Literal["messages", "turns", "texts"]
 # When a person must know something: always, or if a record has such a thing.
 When = Literal["always", "tools", "few_shot", "texts", "reasoning"]
+ALWAYS: Final = "always"
 WHEN: Final[Mapping[str, str]] = MappingProxyType({
-    "always": "always",
+    ALWAYS: "always",
     "tools": "with results of tools in the response",
     "few_shot": "with turns of the model in the prompt",
     "texts": "with plain texts",

@@ -123,6 +123,24 @@ def test_without_a_target_the_trainers_that_read_the_file_as_it_is_are_named() -
     assert "slime" in read_by("--to prompts --pool -o out.jsonl")[0]
 
 
+def test_a_trainer_that_makes_something_else_of_a_part_of_the_records_does_not_read_them_as_they_are() -> None:
+    chats(answer=(CALLS, RESULT, ANSWER))
+    first = "with results of tools in the response, see grpo-adv targets NAME first"
+    assert read_by("--to sft -o out.jsonl") == [f"trl, openrlhf; {first}"]
+    as_it_is, differ = read_by("--to sft --form messages -o again.jsonl")
+    assert "axolotl" in as_it_is
+    assert differ == f"tinker, nemo-rl, slime too; {first}"
+
+
+def test_hosted_finetuning_is_told_of_turns_of_the_model_in_the_prompt() -> None:
+    chats(prompt=[USER, ANSWER, USER])
+    few_shot = "turns of the model in the prompt are trained on, too"
+    assert read_by("--to sft --target chat -o out.jsonl") == [
+        "hosted finetuning: trains on every turn of the model",
+        few_shot,
+    ]
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [

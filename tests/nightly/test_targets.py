@@ -61,6 +61,7 @@ PACKAGES = {
     ],
     "axolotl": [TORCH, "transformers", "datasets", "peft", "accelerate", "addict", "colorama", "pydantic"],
     "chat": ["together==3.1.1"],
+    "verifiers": ["verifiers==0.4.0"],  # the environments of prime-rl
 }
 # Its own requirements need a GPU: the package alone is on the path.
 ALONE = {
@@ -342,11 +343,24 @@ def test_ms_swift_reads_both_sides_of_a_pair() -> None:
         assert (len(ours[-1]), theirs[-1]) == (1, ["wrong"])
 
 
-@pytest.mark.parametrize(("target", "script"), [("trl", "trl_reads.py"), ("ms-swift", "swift_reads.py")])
+@pytest.mark.parametrize(
+    ("target", "script"),
+    [("trl", "trl_reads.py"), ("ms-swift", "swift_reads.py"), ("llama-factory", "factory_reads.py")],
+)
 def test_labels_are_those_of_the_rows(target: str, script: str) -> None:
     rollouts("chat", ("one turn", "system prompt", "few-shot"))
     found = decoded(target, script, "labels", exported(target, "labels", ".jsonl"))
     assert [(marks(one["trained"])[-1] == "wrong", one["label"]) for one in found] == [(False, True), (True, False)] * 3
+
+
+def test_the_tokens_of_a_record_weigh_what_the_record_weighs_in_tinker() -> None:
+    rollouts("responses", ("one turn", "system prompt", "few-shot"))
+    file = exported("tinker", "weights", ".jsonl", "--method rloo --beta 0.5")
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    found = decoded("tinker", "tinker_reads.py", "weights", file)
+    assert [round(one["weight"], 4) for one in found] == [round(record["weight"], 4) for record in records]
+    assert len({round(one["weight"], 4) for one in found}) == 2
+    assert [marks(one["trained"])[-1] == "wrong" for one in found] == [False, True] * 3
 
 
 @pytest.mark.parametrize(
@@ -360,6 +374,35 @@ def test_each_prompt_comes_once_as_it_was_sampled(target: str, script: str) -> N
     assert [marks(one["all"]) for one in found] == expected
 
 
+def test_an_environment_of_prime_rl_takes_each_prompt_with_its_answer() -> None:
+    names = ("one turn", "system prompt", "few-shot")
+    rollouts("responses", names)
+    file = exported("prime-rl", "prompts", ".jsonl", "--keep answer")
+    for at, one in enumerate(decoded("verifiers", "verifiers_reads.py", "prompts", file)):
+        case = CASES[names[at]]
+        assert marks(one["all"]) == case.marks(*ALL_OF_IT, response=False)
+        assert [turn["role"] for turn in one["turns"]] == [role for role, _ in case.prompt]
+        assert one["answer"] == f"answer {at}"
+
+
+# Beside SFT, the kinds of each target that a test above runs; TRL's groups in test_offline.py.
+OTHERS = {
+    "trl": {"pairs", "labels", "prompts", "groups"},
+    "verl": {"prompts"},
+    "openrlhf": {"pairs", "prompts"},
+    "ms-swift": {"pairs", "labels"},
+    "llama-factory": {"pairs", "labels"},
+    "axolotl": {"pairs"},
+    "prime-rl": {"prompts"},
+    "tinker": {"weights"},
+    "chat": set(),
+}
+
+
 def test_what_is_said_to_have_run_is_run_here() -> None:
-    ran = {name for name, row in targets().items() if row.checked == "run"}
-    assert ran == {target for target, *_ in SFT} | {"chat"}
+    said = {
+        name: {kind for kind, reads in row.kinds.items() if (reads.checked or row.checked) == "run"}
+        for name, row in targets().items()
+    }
+    ran = {target: {"sft", *OTHERS.get(target, ())} for target in [*(target for target, *_ in SFT), "chat"]}
+    assert {name: kinds for name, kinds in said.items() if kinds} == ran

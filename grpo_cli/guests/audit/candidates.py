@@ -134,8 +134,9 @@ def untried(roles: Collection[str]) -> dict[str, list[str]]:
     """Presets that need columns that were not named: column -> presets."""
     missing: dict[str, list[str]] = {}
     for plan, name in _presets():
-        for need in {*plan.needs} - {*roles}:
-            missing.setdefault(need, []).append(name)
+        for need in plan.needs:
+            if need not in roles:
+                missing.setdefault(need, []).append(name)
     return dict(sorted(missing.items()))
 
 

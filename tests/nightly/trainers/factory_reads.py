@@ -11,6 +11,7 @@ import sys
 import types
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 stub = types.ModuleType("torchaudio")
 stub.__spec__ = importlib.machinery.ModuleSpec("torchaudio", None)
@@ -19,7 +20,11 @@ sys.modules["torchaudio"] = stub
 from common import TEMPLATE, loaded, printed, texts, tokenizer  # noqa: E402
 from llamafactory.data import converter  # noqa: E402
 from llamafactory.data.parser import DatasetAttr  # noqa: E402
-from llamafactory.data.processor import PairwiseDatasetProcessor, SupervisedDatasetProcessor  # noqa: E402
+from llamafactory.data.processor import (  # noqa: E402
+    FeedbackDatasetProcessor,
+    PairwiseDatasetProcessor,
+    SupervisedDatasetProcessor,
+)
 from llamafactory.data.template import get_template_and_fix_tokenizer  # noqa: E402
 
 KIND, FILE = sys.argv[1:3]
@@ -34,12 +39,13 @@ template = get_template_and_fix_tokenizer(of, asked)
 convert = converter.get_dataset_converter(attr.formatting, attr, asked)
 rows = [convert(row) for row in loaded(FILE)]
 examples = {name: [row[name] for row in rows] for name in rows[0]}
-kind = SupervisedDatasetProcessor if KIND == "sft" else PairwiseDatasetProcessor
-made = kind(template=template, tokenizer=of, processor=None, data_args=asked).preprocess_dataset(examples)
-found = []
-if KIND == "sft":
-    for ids, labels in zip(made["input_ids"], made["labels"], strict=True):
-        found.append(texts(of, ids, [label != -100 for label in labels]))
+kinds = {"sft": SupervisedDatasetProcessor, "labels": FeedbackDatasetProcessor, "pairs": PairwiseDatasetProcessor}
+made = kinds[KIND](template=template, tokenizer=of, processor=None, data_args=asked).preprocess_dataset(examples)
+found: list[dict[str, Any]] = []
+if KIND in {"sft", "labels"}:
+    for at, (ids, labels) in enumerate(zip(made["input_ids"], made["labels"], strict=True)):
+        label = {"label": made["kto_tags"][at]} if KIND == "labels" else {}
+        found.append({**texts(of, ids, [token != -100 for token in labels]), **label})
 else:
     for sides in zip(
         *(made[f"{side}_{part}"] for side in ("chosen", "rejected") for part in ("input_ids", "labels")), strict=True

@@ -1,8 +1,10 @@
-"""tinker-cookbook: `tinker_reads.py sft FILE`, by the builder that it has for files of conversations."""
+"""tinker-cookbook: `tinker_reads.py KIND FILE`: sft by the builder that it has for files of conversations, weights by our example."""
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import chz
@@ -11,6 +13,7 @@ from tinker_cookbook import renderers
 from tinker_cookbook.renderers import TrainOnWhat
 from tinker_cookbook.supervised.data import FromConversationFileBuilder
 from tinker_cookbook.supervised.types import ChatDatasetBuilderCommonConfig
+from tinker_weights import weighted
 
 of = tokenizer()
 renderer = renderers.get_renderer("role_colon", of)
@@ -29,11 +32,16 @@ class Builder(FromConversationFileBuilder):
         return renderer
 
 
-data, _ = Builder(file_path=sys.argv[2], common_config=common)()
-found = []
-for at in range(len(data)):
-    (datum,) = data.get_batch(at)
+KIND, FILE = sys.argv[1:3]
+if KIND == "weights":
+    records = [json.loads(line) for line in Path(FILE).read_text().splitlines()]
+    data = [weighted(record, renderer) for record in records]
+else:
+    built, _ = Builder(file_path=FILE, common_config=common)()
+    data = [datum for at in range(len(built)) for datum in built.get_batch(at)]
+found: list[dict[str, Any]] = []
+for datum in data:
     ids = [*datum.model_input.to_ints(), datum.loss_fn_inputs["target_tokens"].data[-1]]
     weights = [0, *datum.loss_fn_inputs["weights"].data]  # targets are shifted by one
-    found.append(texts(of, ids, [weight > 0 for weight in weights]))
+    found.append({**texts(of, ids, [weight > 0 for weight in weights]), "weight": sum(weights)})
 printed(found)
