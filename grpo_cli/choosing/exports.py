@@ -118,6 +118,7 @@ class Looked:
     converted: Converted  # the conversations that are not chat messages in the file, as chat messages
     hidden: Index  # items of encrypted reasoning, which are dropped
     with_tools: Mask
+    tools: Hashes  # of each list of tools; 0 without tools, and for a trace, whose nodes hold more
     plain: Mask  # texts alone, no list of messages
     few_shot: Mask  # turns of the model in the prompt
     tool_results: Mask  # results of tools in the response

@@ -32,7 +32,7 @@ from grpo_cli.values.paths import is_there
 Hashes = Words
 
 EMPTY = ('""', "[]", "{}")  # the JSON of a text or a list that says nothing
-_MISSING = 0  # the hash of a text that is missing
+MISSING = 0  # the hash of a text that is missing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,7 @@ def text_hashes(narrow: Narrow, rows: Index, columns: Sequence[str]) -> dict[str
 def hashes_of(texts: pl.Series) -> pl.Series:
     """A hash for each JSON text; 0 if it is missing or empty."""
     missing = texts.is_in(EMPTY) | texts.is_null()
-    return texts.hash().set(missing, _MISSING)
+    return texts.hash().set(missing, MISSING)
 
 
 def text_lengths(narrow: Narrow, rows: Index, column: str) -> Any:

@@ -26,7 +26,7 @@ from grpo_cli.options.table import NO_TOOLS
 from grpo_cli.read.known_names import TOOLS
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable, column_names
-from grpo_cli.read.texts import TextColumns, refuse_same_column, text_columns
+from grpo_cli.read.texts import MISSING, TextColumns, refuse_same_column, text_columns
 from grpo_cli.read.token_numbers import Lists, TokenPart, reduced
 from grpo_cli.runs.asked import made
 from grpo_cli.runs.export_targets import reads_of
@@ -128,9 +128,9 @@ class OfResponses(OfTexts):
         looked = look(narrow, found.rows, columns)
         column = columns.response or columns.messages
         hashes = looked.hashes
-        found = replace(
-            found, prompts=hashes.get(columns.prompt, found.prompts), responses=hashes[column], looked=looked
-        )
+        # The same turns with other tools are another prompt: no pair and no record of a group may mix the two.
+        prompts = hashes.get(columns.prompt, found.prompts) ^ looked.tools
+        found = replace(found, prompts=prompts, responses=hashes[column], looked=looked)
         _refuse_text_of_record(found, narrow, column)
         found = found.keep(np.logical_and.reduce([*hashes.values()]), _missing(columns))
         found = found.keep(~looked.unanswered[looked.of(found.rows)], "without an answer of the model")
@@ -238,7 +238,10 @@ class Prompts(OfTexts):
     def prepared(self, inspection: Inspection, columns: RecordColumns, wanted: Wanted) -> Inspection:
         first = inspection.narrow.groups.first.cast(pl.Int64).to_numpy()
         column = columns.prompt or columns.messages
-        return exports.of_prompts(inspection, look(inspection.narrow, first, columns).hashes[column], wanted)
+        looked = look(inspection.narrow, first, columns)
+        texts = looked.hashes[column]
+        with_tools = np.where(texts == MISSING, texts, texts ^ looked.tools)  # with other tools it is another prompt
+        return exports.of_prompts(inspection, with_tools, wanted)
 
     def rollouts(self, inspection: Inspection, columns: RecordColumns, groups: Mask) -> Rollouts:
         found = _of_groups(inspection, groups)

@@ -103,6 +103,7 @@ def look(narrow: Narrow, rows: Index, columns: RecordColumns) -> Looked:
         converted=converted,
         hidden=looking.hidden,
         with_tools=looking.with_tools,
+        tools=looking.tools,
         plain=looking.plain,
         few_shot=looking.few_shot,
         tool_results=looking.tool_results,
@@ -119,6 +120,7 @@ class _Looking:
         self.unanswered, self.changed, self.with_tools, self.plain = np.zeros((4, len(rows)), dtype=bool)
         self.few_shot, self.tool_results, self.reasoning = np.zeros((3, len(rows)), dtype=bool)
         self.hidden = np.zeros(len(rows), dtype=np.int64)
+        self.tools = np.zeros(len(rows), dtype=np.uint64)
         self.formless = dict[int, Counter[str]]()
         self.wrong = dict[int, str]()
         self._rows = rows
@@ -141,7 +143,7 @@ class _Looking:
                         yield name, self._rows[start + at], texts.gather(at)
                 self._see(texts, name, start)
             if tools:
-                self.with_tools[start : start + len(frame)] = chat.have_tools(_of_file(frame, columns.tools))
+                self._see_tools(_of_file(frame, columns.tools), start)
             start += len(frame)
 
     def _count(self, found: Chats, name: str, start: int) -> None:
@@ -168,6 +170,13 @@ class _Looking:
             self.few_shot[some] = _has(texts, r'"role"\s*:\s*"assistant"')
         else:
             self.tool_results[some] = _has(texts, r'"role"\s*:\s*"tool"')
+
+    def _see_tools(self, texts: pl.Series, start: int) -> None:
+        """What the model could call; `start` is the position of the first text."""
+        some = slice(start, start + len(texts))
+        self.with_tools[some] = chat.have_tools(texts)
+        compared = self.with_tools[some] & ~chat.are_traces(texts).fill_null(value=False).to_numpy()
+        self.tools[some] = np.where(compared, hashes_of(texts).to_numpy(), np.uint64(0))
 
 
 def _has(texts: pl.Series, pattern: str) -> Mask:
@@ -365,8 +374,11 @@ def _as_read(parts: Sequence[pl.Series], columns: RecordColumns, place: Place) -
                 column = _one_text(column, place)
             elif reads.turns == "one" and column.name in {"chosen", "rejected"}:
                 column = _one_turn(column, place)
-        elif column.name == TOOLS and reads.tools == "text":
-            column = tools_as_text(column)
+        elif column.name == TOOLS:
+            if reads.tools == "text":
+                column = tools_as_text(column)
+            if reads.tools_never_null:
+                column = column.fill_null("[]")
         made.append(column.alias(reads.names.get(column.name, column.name)))
     return pl.DataFrame(made)
 

@@ -44,6 +44,8 @@ class Reads:
     # arguments of tool calls: as text, as objects, or as they are in the file
     arguments: Literal["", "text", "object"] = ""
     tools: Literal["", "list", "text"] = ""  # as JSON text, also in lines; empty: a list in lines, text in Parquet
+    # beside records with tools, those without have an empty list: its loader stops at a null
+    tools_never_null: bool = False
     turns: Literal["", "one"] = ""  # one: each side of a pair is one message, not a list
     ignores: tuple[str, ...] = ()  # columns that change nothing
     folder: bool = False  # train.jsonl and valid.jsonl in one folder

@@ -440,8 +440,17 @@ def _is_whole(text: str) -> bool:
 def have_tools(texts: pl.Series) -> pl.Series:
     """Whether these JSON texts hold tools: lists of some, or traces whose nodes do."""
     some = texts.is_not_null() & ~texts.is_in(["null", '""', "[]"])
-    nodes = texts.str.contains(r"^\[\s*\{") & texts.str.contains(r'"parent"\s*:') & texts.str.contains(r'"message"\s*:')
-    return some & (~nodes | texts.str.contains(r'"tools"\s*:\s*\[\s*[^\s\]]')).fill_null(value=False)
+    in_nodes = texts.str.contains(r'"tools"\s*:\s*\[\s*[^\s\]]')
+    return some & (~are_traces(texts) | in_nodes).fill_null(value=False)
+
+
+def are_traces(texts: pl.Series) -> pl.Series:
+    """Whether these JSON texts are nodes of a trace, of which the root has the tools.
+
+    Nodes say which node is before them, or a message with a role; an argument of a tool may be called message, too.
+    """
+    nodes = texts.str.contains(r'"parent"\s*:') & texts.str.contains(r'"message"\s*:')
+    return texts.str.contains(r"^\[\s*\{") & (nodes | texts.str.contains(r'"message"\s*:\s*\{[^{}]*"role"\s*:\s*"'))
 
 
 def tools(text: str | None) -> str | None:

@@ -12,6 +12,7 @@ import pytest
 
 from grpo_cli.write import chat
 from tests.support.command import adv, here
+from tests.support.jobs import write
 
 __all__ = ["here"]
 
@@ -273,3 +274,28 @@ def test_what_is_no_message_stops_before_anything_is_written_and_only_if_it_is_e
     done = adv("export in.jsonl --to pairs -o out.jsonl")
     assert (done.status, Path("out.jsonl").exists()) == (1, False)
     assert "in.jsonl:2: an item of the conversation has no role" in done.err
+
+
+@pytest.mark.parametrize("columns", ["two lists", "one list"])
+def test_the_same_turns_with_other_tools_are_another_prompt(columns: str) -> None:
+    """A pair has one list of tools, and its worse side must not be trained on with the tools of the better."""
+    ask, say, wrong = (
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "a"},
+        {"role": "assistant", "content": "w"},
+    )
+    tools = {name: [{"type": "function", "function": {"name": name}}] for name in ("add", "look")}
+    rows = []
+    for name, answer, reward in (("add", say, 1), ("look", wrong, 0), ("add", wrong, 0)):
+        texts = {"prompt": [ask], "completion": [answer]} if columns == "two lists" else {"messages": [ask, answer]}
+        rows.append({"task_id": 1, "reward": reward, **texts, "tools": tools[name]})
+    write("in.jsonl", rows[:2])
+    assert "no record for pairs" in adv("export in.jsonl --to pairs -o out.jsonl").err
+    write("in.jsonl", rows)
+    (pair,) = adv("export in.jsonl --to pairs -o -").rows
+    assert [tool["function"]["name"] for tool in pair["tools"]] == ["add"]
+    groups = adv("export in.jsonl --to groups -o -").rows
+    assert [(group["tools"][0]["function"]["name"], group["rewards"]) for group in groups] == [
+        ("add", [1, 0]),
+        ("look", [0]),
+    ]

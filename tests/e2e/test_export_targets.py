@@ -93,6 +93,17 @@ def test_verl_gets_tools_as_structs_if_all_records_have_the_same() -> None:
     assert "records have different tools" in done.err
 
 
+def test_beside_records_with_tools_slime_gets_an_empty_list_for_a_null_at_which_its_loader_stops() -> None:
+    tool = {"type": "function", "function": {"name": "a", "parameters": {}}}
+    rows = [{"task_id": at, "prompt": [USER], "completion": [ANSWER], "reward": 1} for at in range(2)]
+    given({**rows[0], "tools": [tool]}, rows[1])
+    assert [row["tools"] for row in adv("export in.jsonl --to sft --target slime -o -").rows] == [[tool], []]
+    assert not adv("export in.jsonl --to prompts --target slime -o a.parquet").status
+    assert [json.loads(text) for text in pl.read_parquet("a.parquet")["tools"]] == [[tool], []]
+    given(*rows)
+    assert "tools" not in adv("export in.jsonl --to sft --target slime -o -").rows[0]
+
+
 def test_records_without_any_computed_column() -> None:
     chats()
     assert adv("export in.jsonl --to sft --target chat -o -").rows == [{"messages": [USER, ANSWER]}]
