@@ -117,6 +117,7 @@ class Looked:
     wrong: Mapping[int, str]  # by row: why an item of a conversation is no message of any form
     converted: Converted  # the conversations that are not chat messages in the file, as chat messages
     hidden: Index  # items of encrypted reasoning, which are dropped
+    branches: Index  # of a trace, beside its last one, which alone is exported
     with_tools: Mask
     tools: Hashes  # of each list of tools; 0 without tools, and for a trace, whose nodes hold more
     plain: Mask  # texts alone, no list of messages

@@ -65,7 +65,7 @@ def kind_lines(row: Target, kind: str, reads: Reads) -> Iterator[str]:
     form = FORMS[reads.form]
     if reads.names:
         form += f" ({', '.join(f'{ours} is {theirs}' for ours, theirs in reads.names.items())})"
-    yield f"by {reads.by}: {form}"
+    yield f"by {reads.by}: {form}" if reads.by else form
     yield f"files: {' or '.join(row.suffixes_of(kind))}{', train and valid in one folder' if reads.folder else ''}"
     if reads.trains_on:
         yield f"trains on {reads.trains_on}"

@@ -110,6 +110,8 @@ def _of_chat(facts: Exported) -> Iterator[str]:
     """What had to become chat messages."""
     if facts.converted:
         yield f"{count(facts.converted, 'conversation')} written as chat messages"
+    if facts.cut_traces:
+        yield f"{count(facts.cut_traces, 'trace')} with several branches: the last one is taken"
     if facts.hidden_reasoning:
         yield f"{count(facts.hidden_reasoning, 'item')} of encrypted reasoning left out"
 

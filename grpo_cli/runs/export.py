@@ -100,6 +100,8 @@ class Exported:
     texts: str  # the columns that records are made from, in words
     # texts that are not chat messages in the file; absent for tokens and --form raw
     converted: int | None = field(default=None, metadata=asked_by("--form", "messages|turns"))
+    # traces with several branches, such as a history that was rewritten, of which only the last branch is in a record
+    cut_traces: int | None = field(default=None, metadata=asked_by("--form", "messages|turns"))
     # items of reasoning that are there in encrypted form alone, and are in no record; absent as above
     hidden_reasoning: int | None = field(default=None, metadata=asked_by("--form", "messages|turns"))
     target: str | None = None  # the trainer that will read the records; absent without --target
@@ -283,6 +285,7 @@ def _facts(
         **read_as(narrow),
         texts=recorded.columns.words,
         converted=None if looked is None else int(looked.changed[looked.of(chosen)].sum()),
+        cut_traces=None if looked is None else int((looked.branches[looked.of(chosen)] > 0).sum()),
         hidden_reasoning=None if looked is None else int(looked.hidden[looked.of(chosen)].sum()),
         target=wanted.target,
         read_by=[*to_know(wanted, looked, chosen, form, opened.targets[0])],

@@ -102,6 +102,7 @@ def look(narrow: Narrow, rows: Index, columns: RecordColumns) -> Looked:
         wrong=looking.wrong,
         converted=converted,
         hidden=looking.hidden,
+        branches=looking.branches,
         with_tools=looking.with_tools,
         tools=looking.tools,
         plain=looking.plain,
@@ -119,7 +120,7 @@ class _Looking:
         self.hashes = {name: [hashes_of(pl.Series(dtype=pl.String))] for name in columns.names}
         self.unanswered, self.changed, self.with_tools, self.plain = np.zeros((4, len(rows)), dtype=bool)
         self.few_shot, self.tool_results, self.reasoning = np.zeros((3, len(rows)), dtype=bool)
-        self.hidden = np.zeros(len(rows), dtype=np.int64)
+        self.hidden, self.branches = np.zeros((2, len(rows)), dtype=np.int64)
         self.tools = np.zeros(len(rows), dtype=np.uint64)
         self.formless = dict[int, Counter[str]]()
         self.wrong = dict[int, str]()
@@ -151,6 +152,8 @@ class _Looking:
         self.changed[start + np.array(found.changed, dtype=np.int64)] = True
         for at, number in found.hidden.items():
             self.hidden[start + at] += number
+        for at, number in found.branches.items():
+            self.branches[start + at] = number
         for at, types in found.formless.items():
             self.formless[start + at] = self.formless.get(start + at, Counter()) + types
         for at, why in found.wrong.items():

@@ -57,6 +57,8 @@ class Chats:
     texts: pl.Series  # the JSON text of a list of messages for each conversation
     changed: Sequence[int] = ()  # the positions of those that were in another form
     hidden: Mapping[int, int] = field(default_factory=dict)  # reasoning in encrypted form alone, which is dropped
+    # traces of several branches, of which the last is taken: the number of the others
+    branches: Mapping[int, int] = field(default_factory=dict)
     # the types of items that have no chat form, such as web_search_call
     formless: Mapping[int, Counter[str]] = field(default_factory=dict)
     wrong: Mapping[int, str] = field(default_factory=dict)  # why an item is no message; such a text stays as it is
@@ -67,6 +69,7 @@ def chats(texts: pl.Series) -> Chats:
     odd = _odd(texts)
     changed = dict[int, str]()
     hidden = dict[int, int]()
+    branches = dict[int, int]()
     formless = dict[int, Counter[str]]()
     wrong = dict[int, str]()
     for at, text in zip(odd.to_list(), texts.gather(odd).to_list(), strict=True):
@@ -78,13 +81,15 @@ def chats(texts: pl.Series) -> Chats:
             continue
         if turns.hidden:
             hidden[at] = turns.hidden
+        if turns.branches:
+            branches[at] = turns.branches
         if turns.formless:
             formless[at] = turns.formless
         if turns.changed:
             changed[at] = f"[{','.join(turns.texts)}]"
     if changed:
         texts = texts.clone().scatter([*changed], [*changed.values()])
-    return Chats(texts, [*changed], hidden, formless, wrong)
+    return Chats(texts, [*changed], hidden, branches, formless, wrong)
 
 
 # What no chat with text contents has outside of its texts, where a quote is escaped.
@@ -125,6 +130,7 @@ class _Turns:
         self.texts = list[str]()  # the JSON text of each finished message
         self.changed = False
         self.hidden = 0
+        self.branches = 0
         self.formless = Counter[str]()
         self._turn = dict[str, Any]()  # of the model, to which the next item may belong
 
@@ -132,7 +138,9 @@ class _Turns:
         """Read a list of items; NoMessage if one of them is no message of any form."""
         values = json.loads(text)
         if _are_nodes(values):
-            values = [node["message"] for node in _last_branch(values)]
+            branch = _last_branch(values)
+            self.branches = _leaves(values) - 1
+            values = [node["message"] for node in branch]
             text = _json(values)
             self.changed = True
         said = [_only_text(value) for value in values]
@@ -307,6 +315,13 @@ def _last_branch(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         at = before
         branch.append(nodes[at])
     return branch[::-1]
+
+
+def _leaves(nodes: Sequence[Mapping[str, Any]]) -> int:
+    """How many branches a trace has; nodes without parents follow each other."""
+    if not any("parent" in node for node in nodes):
+        return 1
+    return len({*range(len(nodes))} - {node.get("parent") for node in nodes})
 
 
 def _said(role: str, text: str) -> str:

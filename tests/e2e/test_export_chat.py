@@ -276,6 +276,20 @@ def test_what_is_no_message_stops_before_anything_is_written_and_only_if_it_is_e
     assert "in.jsonl:2: an item of the conversation has no role" in done.err
 
 
+def test_traces_of_which_a_branch_is_in_no_record_are_counted() -> None:
+    """The harness threw an answer away and asked again, as verifiers 0.4.0 writes it."""
+    branches = [
+        {"message": USER},
+        {"message": {"role": "assistant", "content": "first"}, "parent": 0},
+        {"message": {"role": "assistant", "content": "second"}, "parent": 0},
+    ]
+    one = [{"message": USER}, {"message": {"role": "assistant", "content": "third"}, "parent": 0}]
+    write("in.jsonl", [{"task_id": 1, "reward": at, "nodes": nodes} for at, nodes in enumerate((one, branches))])
+    done = adv("export in.jsonl --to sft --messages nodes -o out.jsonl")
+    assert "1 trace with several branches: the last one is taken" in done.out
+    assert json.loads(Path("out.jsonl").read_text())["messages"][-1] == {"role": "assistant", "content": "second"}
+
+
 @pytest.mark.parametrize("columns", ["two lists", "one list"])
 def test_the_same_turns_with_other_tools_are_another_prompt(columns: str) -> None:
     """A pair has one list of tools, and its worse side must not be trained on with the tools of the better."""

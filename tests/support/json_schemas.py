@@ -150,6 +150,7 @@ class Reads(TypedDict):
     arguments: NotRequired[Literal["text", "object"]]  # of tool calls; absent: as they are in the file
     # text: as JSON text, also in lines; absent: a list in lines, text in Parquet
     tools: NotRequired[Literal["list", "text"]]
+    tools_never_null: NotRequired[bool]  # beside records with tools, those without have an empty list
     turns: NotRequired[Literal["one"]]  # each side of a pair is one message, not a list
     ignores: NotRequired[list[str]]  # columns that change nothing
     folder: NotRequired[bool]  # train and valid in one folder

@@ -221,6 +221,8 @@ def test_of_a_trace_with_branches_the_last_is_the_conversation() -> None:
     said = [USER, {**ANSWER, "content": "first"}, {**USER, "content": "more"}, {**ANSWER, "content": "second"}, ANSWER]
     nodes = [{"message": one, "parent": at} for one, at in zip(said, (None, 0, 1, 2, 2), strict=True)]
     assert chat(nodes) == [*said[:3], ANSWER]
+    traces = [nodes, nodes[:4], [{"message": one} for one in said]]
+    assert chats(pl.Series([json.dumps(trace) for trace in traces])).branches == {0: 1}
     assert chat([{"message": one} for one in said]) == said
 
 
