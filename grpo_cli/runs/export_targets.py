@@ -97,7 +97,8 @@ def to_know(wanted: Wanted, looked: Looked | None, rows: Index, written: str, ou
     kind = _kind(wanted)
     if reads is None and kind == "weights":
         ignoring = [row.name for row in targets().values() if kind in row.not_read and "sft" in row.kinds]
-        yield f"{', '.join([*readers(kind), 'a loss of your own'])}; {', '.join(ignoring)} ignore the weight: --copies N"
+        of_targets = ", ".join(f"{name} (--target {name})" for name in readers(kind))
+        yield f"a loss of your own, {of_targets}; {', '.join(ignoring)} ignore the weight: --copies N"
         return
     if reads is None:
         fitting = [row for row in targets().values() if _fits(row, kind, written, output, pooled=bool(wanted.pool))]

@@ -119,7 +119,7 @@ def test_copies_have_no_weight_and_say_how_many_have_the_lowest_reward() -> None
 
 def test_weights_say_who_reads_them() -> None:
     (line,) = facts("--to weights")["read_by"]
-    assert "a loss of your own" in line
+    assert line.startswith("a loss of your own, tinker (--target tinker); trl")
     assert "trl" in line.partition(";")[2]
     done = adv("export in.jsonl --to weights --target trl -o out.jsonl")
     assert done.status == 2
