@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from importlib.abc import MetaPathFinder
 from typing import Any
 
 from grpo_cli.errors import DataError, UsageError
@@ -62,8 +61,11 @@ def _limit() -> int | None:
     return min((each for each in soft if each != resource.RLIM_INFINITY), default=None)
 
 
-class _Trial(MetaPathFinder):
-    """Waits for the first import of numpy or polars; finds nothing itself."""
+class _Trial:
+    """A finder of modules that waits for the first import of numpy or polars, and finds nothing itself.
+
+    Its class is not derived from `importlib.abc`, which takes as long to load as half of `--version`.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from html import escape
 from typing import Any
 
 from rich.cells import cell_len
@@ -277,6 +276,8 @@ def _markdown_cell(value: Any) -> str:
         return ""
     if isinstance(value, float):
         return number(value, digits=MARKDOWN_DIGITS)
+    from html import escape
+
     return escape(clean(str(value)), quote=False).replace("|", "\\|")
 
 

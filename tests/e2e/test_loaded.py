@@ -16,9 +16,9 @@ NOT_NEEDED = {"pandas", "pyarrow.compute", "pyarrow.dataset"}
 FRAME = pl.DataFrame({"prompt_id": [f"p{row // 8}" for row in range(4000)], "reward": [row % 3 for row in range(4000)]})
 
 
-def loaded(line: str) -> set[str]:
-    """Modules that a run imports."""
-    command = [sys.executable, "-X", "importtime", "-m", "grpo_cli", *line.split(), "--quiet"]
+def loaded(line: str, *more: str) -> set[str]:
+    """Modules that a run imports; without a summary unless other options are given."""
+    command = [sys.executable, "-X", "importtime", "-m", "grpo_cli", *line.split(), *(more or ["--quiet"])]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
 
@@ -52,3 +52,10 @@ def test_json_lines_load_pyarrow_only_to_put_many_short_ones_together(line: str,
     rows, size = lines_of
     write("in.jsonl", [{"prompt_id": row // 8, "reward": row % 3, "text": "x" * size} for row in range(rows)])
     assert "pyarrow" not in loaded(line)
+
+
+def test_a_line_of_text_loads_no_files_in_packages_and_no_names_of_html() -> None:
+    """`importlib.resources` came in with the base class of a finder of modules, and took half of `--version`."""
+    write("in.jsonl", [{"prompt_id": row // 8, "reward": row % 3} for row in range(80)])
+    assert not {"importlib.resources", "tempfile", "random", "polars"} & loaded("help", "compute")
+    assert "html" not in loaded("compute in.jsonl -o out.jsonl")
