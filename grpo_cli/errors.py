@@ -113,6 +113,12 @@ def in_words(cures: Iterable[Way]) -> str:
     return "; ".join(cure.said(Spelling()) for cure in cures)
 
 
+class StepsApart(str):
+    """The warning that the steps of a run are shown apart; it stands before what is shown."""
+
+    __slots__ = ()
+
+
 class GrpoWarning(UserWarning):
     """A warning of a run, as Python gives it: what the command line prints after `warning:`."""
 

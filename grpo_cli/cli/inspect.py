@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from grpo_cli.cli.engine import workers
 from grpo_cli.cli.output import emit, progress, screen, show
@@ -15,6 +15,10 @@ from grpo_cli.options.resolve import refuse_beside, refuse_without_effect
 from grpo_cli.options.table import EVERY
 from grpo_cli.runs.gate import Gate
 from grpo_cli.runs.inspect import Job, run
+
+# Numbers that are compared with those of other days, and rollouts that are paired one to one.
+FOR_PROGRAMS = frozenset({"fail_on", "json", "format", "pass_at", "rescored"})
+AnyJob = TypeVar("AnyJob", bound=Job)
 
 if TYPE_CHECKING:
     from grpo_cli.stats.inspection import Inspection
@@ -103,16 +107,21 @@ def looked_at(given: Given, **more: Any) -> Inspection:
         raise UsageError("both runs are read from standard input", "only one of them can be")
     if "before" in given:
         return compared(given, **more)
-    job = Job.of(given, **more)
+    job = _to_look_at(given, Job.of(given, **more))
     with progress(given) as phase, workers(given) as tasks:
         return run(job, phase, tasks)
+
+
+def _to_look_at(given: Given, job: AnyJob) -> AnyJob:
+    """The job of a person who looks, who sees the steps of a run apart; programs and gates are told that a flag must say so."""
+    return job.apart if given.keys().isdisjoint(FOR_PROGRAMS) else job
 
 
 def compared(given: Given, **more: Any) -> Inspection:
     """Read the files and those of earlier runs, and compare them; `more` are further fields of the job."""
     from grpo_cli.runs import against
 
-    job = against.Job.of(given, **more)
+    job = _to_look_at(given, against.Job.of(given, **more))
     with progress(given) as phase, workers(given) as tasks:
         return against.run(job, phase, tasks)
 

@@ -25,6 +25,7 @@ from grpo_cli.read.groups import Groups, Numbers, group, numbers, with_rollouts
 from grpo_cli.read.layout import Layout, layout, of_single_reward
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import Request, Rule, choose, united
+from grpo_cli.read.steps_apart import steps_apart
 from grpo_cli.read.tables import FILE, Binding, KlField, OverTables, Table, column_names
 from grpo_cli.read.written import canonical_texts, number_of_cell, values_of
 from grpo_cli.schemas.sample import values_of as found_at
@@ -51,8 +52,9 @@ def read(
     `over` reads each table. `known` are the keys and the codes of another input, which may have the same rows.
     """
     columns = read_columns(choose(layout, plan, warn=warn), over)
-    _, narrow = _grouped(columns, numbers(columns, columns.request.rule, known), checks)
-    return narrow
+    columns, numbered, said = steps_apart(columns, numbers(columns, columns.request.rule, known))
+    _, narrow = _grouped(columns, numbered, checks)
+    return replace(narrow, warnings=(*said, *narrow.warnings))
 
 
 @contextmanager

@@ -61,6 +61,8 @@ class Binding:
     partial: Literal["error", "keep", "drop"] = "error"
     expect_size: int | None = None
     group_within: str | None = None
+    # whether a prompt that recurs in several steps is a group in each of them, if no flag says what it is: to look at it
+    steps_apart: bool = False
     batch_by: str | None = None
     rewards: tuple[str, ...] = ()
     # Numbers for texts as rewards (--map), None for a missing one.

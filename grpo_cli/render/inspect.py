@@ -92,6 +92,7 @@ def render(facts: Inspected, console: Console, browse: str = "", *, asked: Colle
     sheet = Sheet(console)
     full = "full" in asked or TABLES.isdisjoint(asked)
     asked_for = tuple(section for option, section in ASKED_FOR.items() if option in asked)
+    sheet.steps(facts.summary.warnings)
     blocks = BLOCKS_OF_LINES if full else (*IN_BRIEF, asked_for)
     for block in blocks:
         sections = [labelled for section in block for labelled in section(facts)]

@@ -30,6 +30,7 @@ Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # its heads (the first is
 def render(facts: Rescored, console: Console) -> None:
     """Print what the new reward changes."""
     sheet = Sheet(console)
+    sheet.steps(facts.warnings)
     sheet.rows(_sections(facts))
     for heads, lines in _tables(facts, console.width):
         sheet.blank()

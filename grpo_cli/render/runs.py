@@ -22,6 +22,7 @@ DIGITS = 1  # of a rate in per cent; an interval is never that narrow
 def render(facts: Runs, console: Console) -> None:
     """Print what each run solves, and how far it is from the base."""
     sheet = Sheet(console)
+    sheet.steps(facts.warnings)
     _matched(sheet, facts)
     sheet.blank()
     rates = [[run.name, f"{run.prompts:,}", f"{run.rollouts:,}", *_rate(run.solve_rate)] for run in facts.runs]

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from grpo_cli.errors import printable
+from grpo_cli.errors import StepsApart, printable
 from grpo_cli.values.key_text import cut
 
 Column = tuple[str, Sequence[str]]  # the head of a column of a table, and its cells
@@ -171,11 +171,18 @@ class Sheet:
 
     def warnings(self, warnings: Iterable[str]) -> None:
         """A row for each."""
-        warned = [*warnings]
+        warned = [warning for warning in warnings if not isinstance(warning, StepsApart)]
         if warned:
             self.blank()
         for warning in warned:
             self.row("warning:", clean(warning), "yellow")
+
+    def steps(self, warnings: Iterable[str]) -> None:
+        """A row for each warning that steps are shown apart, which come first."""
+        apart = [clean(warning) for warning in warnings if isinstance(warning, StepsApart)]
+        if apart:
+            self.row("steps", apart, "yellow")
+            self.blank()
 
     def part(self, by: str, value: str) -> None:
         """The head of a part of the rows, see --plan-by."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from grpo_cli.engine.coerce import typed
 from grpo_cli.engine.extra_columns import ROLES
@@ -70,6 +70,11 @@ class OnFiles:
                 raise UsageError("both runs are read from standard input", "only one of them can be")
             named[name] = path
         return named
+
+    @property
+    def apart(self) -> Self:
+        """The job that shows the steps of a run apart, where prompts recur in several of them."""
+        return replace(self, binding=replace(self.binding, steps_apart=True))
 
     def opened(self, over: OverTables = map, output_folder: str | None = None) -> tuple[list[FileTable], list[str]]:
         """The files as tables, and warnings of those that are skipped.

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.moments import Index
-from grpo_cli.errors import DataError, Way
+from grpo_cli.errors import DataError, StepsApart, Way
 from grpo_cli.stats.against import (
     LISTED,
     Matched,
@@ -185,7 +185,9 @@ def compared(named: Mapping[str, Inspection], draws: Sequence[int] = ()) -> Runs
     differences = [replace(one, p_holm=adjusted[name]) for name, one in found.items()]
     warnings = [*named[newest].facts.summary.warnings]
     for name in earlier:
-        warnings += [f"{name}: {line}" for line in named[name].facts.summary.warnings]
+        for line in named[name].facts.summary.warnings:
+            of_run = f"{name}: {line}"
+            warnings.append(StepsApart(of_run) if isinstance(line, StepsApart) else of_run)
     if cluster is not None:
         warnings += _of_clusters(cluster, facts, clusters, pairs)
     return Runs(

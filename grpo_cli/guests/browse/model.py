@@ -17,7 +17,7 @@ from grpo_cli.choosing.groups import Choice, choose_groups
 from grpo_cli.engine.group_stats import finite_rows, group_extremes
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import DataError, UnknownName
+from grpo_cli.errors import DataError, StepsApart, UnknownName
 from grpo_cli.options.commands import COMMANDS, command_line
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.export_kinds import EXPORT_KINDS
@@ -31,6 +31,7 @@ from grpo_cli.stats.facts import Number, marked_lines, marked_rows, plain, rewar
 from grpo_cli.stats.inspection import Inspection, RowLine, never_stopping, score_groups, trend
 from grpo_cli.stats.trends import Trend
 from grpo_cli.stats.verdicts import label_of_equal
+from grpo_cli.values.paths import as_list
 
 NEW_FILE = "NEW_FILE"  # the name of an output in a command that is only shown
 # What the groups that are shown can be written as.
@@ -95,6 +96,12 @@ class Model:
         inspection = scored(tables, job.binding, job.plan, job.view, over=Watching(tables, phase))
         marks = marked_lines(marked_rows(inspection.narrow.mark_counts))
         return cls(job, tables, inspection, (*inspection.narrow.warnings, *skipped, *marks))
+
+    def as_shown(self, given: Given) -> Given:
+        """The options with the key of the groups, if steps are shown apart: a command that is shown or run must name it."""
+        if not any(isinstance(warning, StepsApart) for warning in self.warnings):
+            return given
+        return Given(given, group=[as_list(*self.inspection.narrow.rule.key)])
 
     def under(self, plan: Plan) -> Self:
         """The same rows under another plan; files are read again only if it needs a column that was not read."""

@@ -35,9 +35,10 @@ def browse(given: Given) -> None:
     from grpo_cli.runs.inspect import Job
 
     job = Job.of(given.without({"where", "sort"}))  # they are applied when the groups are shown
-    job = replace(job, view=replace(job.view, by_steps=True, named=STEP_LIKE))
+    job = replace(job, view=replace(job.view, by_steps=True, named=STEP_LIKE)).apart
     with progress(given) as phase:
         model = Model.of(job, phase)
+    given = model.as_shown(given)
     from grpo_cli.guests.browse.app import Browser
 
     browser = Browser(model, given)

@@ -37,13 +37,15 @@ def silent_merge(groups: Groups) -> None:
     for name in comparable_steps(columns):
         if name not in rule.key and (rows := spanning(by_key, columns.values[name])):
             key = as_list(*rule.key, name)
+            what = "prompts recur in several steps: "
             cures = [
-                Way("--group", key, "if ids restart"),
+                Way("--group", key, "makes a group of a prompt in each step, also if ids restart"),
                 Way("--group-within", "input", f"if {name} does not separate groups"),
             ]
             if groups.prompts_of(by_key) is not None:
+                what = ""
                 cures = [Way("--group", key, f": ids restart, {several}")]
-            raise _merge_error(columns, f"values of {name!r}", rows, cures)
+            raise _merge_error(columns, f"values of {name!r}", rows, cures, what)
     several_files = len(columns.tables) > 1 and not is_one_dataset(columns.tables)
     if several_files and (rows := spanning(by_key, columns.file)):
         of_files: list[Cure] = [
@@ -57,12 +59,12 @@ def silent_merge(groups: Groups) -> None:
         raise _merge_error(columns, "files", rows, of_files)
 
 
-def _merge_error(columns: Columns, what: str, rows: Sequence[int], cures: Cures) -> DataError:
-    """The error for keys that occur in several files, steps or batches; `rows` has a row of each key."""
+def _merge_error(columns: Columns, what: str, rows: Sequence[int], cures: Cures, likely: str = "") -> DataError:
+    """The error for keys that occur in several files, steps or batches; `rows` has a row of each key, `likely` is what it likely is."""
     shown = ", ".join(columns.label(row) for row in rows[:SHOWN])
     more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
     keys, have = (f"{len(rows)} group keys", "have") if len(rows) > 1 else ("a group key", "has")
-    return DataError(f"{keys} ({shown}{more}) {have} rows in several {what}", cures)
+    return DataError(f"{likely}{keys} ({shown}{more}) {have} rows in several {what}", cures)
 
 
 def comparable_steps(columns: Columns) -> list[str]:

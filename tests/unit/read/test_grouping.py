@@ -200,7 +200,7 @@ def test_a_key_in_several_steps_or_draws_stops_with_both_cures(name: str) -> Non
     with pytest.raises(DataError) as raised:
         groups(path)
     assert f"2 group keys (p, q) have rows in several values of {name!r}" in raised.value.message
-    assert raised.value.hint.startswith(f"--group prompt_id,{name} if ids restart; --group-within input")
+    assert raised.value.hint.startswith(f"--group prompt_id,{name} makes a group of a prompt in each step")
     cured = look(path, group=f"prompt_id,{name}").narrow
     assert cured.table["group"].to_list() == [0, 0, 1, 1, 2, 2, 3]
     assert cured.warnings == ()
