@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from grpo_cli import __version__
+from grpo_cli.cli import waiting
 from grpo_cli.cli.help import HELP_ALL, PROGRAM, of_command, of_program
 from grpo_cli.engine.coerce import typed
 from grpo_cli.errors import GrpoError, PluginError, Spelling, UnknownName, UsageError, Way, printable
@@ -49,8 +50,17 @@ class Line(NamedTuple):
         typed = "-" in given.inputs and sys.stdin is not None and sys.stdin.isatty()
         if typed and not quiet:
             print("reading rows from the terminal: end with Ctrl-D, or pipe them in", file=sys.stderr)
-        with _warnings_said(quiet=quiet), beside(given):
-            self._perform(given)
+        # Not where data go to the terminal while they are read, or others print meanwhile.
+        speaks = (
+            quiet or given.debug or given.output == "-" or given.engine == "ray" or COMMANDS.origin(self.command.name)
+        )
+        if not speaks:
+            waiting.begin(given.inputs)
+        try:
+            with _warnings_said(quiet=quiet), beside(given):
+                self._perform(given)
+        finally:
+            waiting.end()
 
     def _perform(self, given: Given) -> None:
         """Call the command; an error of one of a package that is none of ours is told in one sentence."""

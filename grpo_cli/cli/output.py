@@ -6,12 +6,13 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from grpo_cli.cli import waiting
 from grpo_cli.cli.terminal import has_colours
 from grpo_cli.errors import GateError, GrpoError
 from grpo_cli.options.commands import COMMANDS, Command
@@ -129,15 +130,21 @@ def _paged(given: Given) -> Iterator[Console]:
         yield console
 
 
-def progress(given: Given) -> AbstractContextManager[Callable[..., None]]:
-    """A function that is called with each phase of a run, and shows it on a terminal unless --quiet."""
+@contextmanager
+def progress(given: Given) -> Iterator[Callable[..., None]]:
+    """Give a function that is called with each phase of a run, and shows it on a terminal unless --quiet."""
     if given.quiet or sys.stderr is None or not sys.stderr.isatty():
-        return nullcontext(lambda *_: None)
+        yield lambda *_: None
+        return
     from rich.console import Console
 
     from grpo_cli.render.progress import phases
 
-    return phases(Console(stderr=True))
+    try:
+        with phases(Console(stderr=True), before=waiting.end) as name:
+            yield name
+    finally:
+        waiting.end()
 
 
 def _save(path: Path, text: str, *, force: bool) -> None:

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from grpo_cli.cli.inspect import looked_at, refuse_without_runs
+from grpo_cli.cli.output import progress
 from grpo_cli.errors import UsageError, printable
 from grpo_cli.files.stores import is_url, shown
 from grpo_cli.options.given import Given
@@ -38,7 +39,9 @@ def report(given: Given) -> None:
     facts = inspection.facts
     of_what = f"{count(facts.summary.rows, 'row')} in {count(facts.summary.groups, 'group')}"
     by = f", options of {given['config']}" if "config" in given else ""
-    size = write_report(inspection, target, _command(sys.argv[1:]), force=force)
+    with progress(given) as phase:
+        phase("drawing")
+        size = write_report(inspection, target, _command(sys.argv[1:]), force=force)
     if not given.quiet:
         print(printable(f"{target}: {size / 1e6:.1f} MB, {of_what}{by}"))
 

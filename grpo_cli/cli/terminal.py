@@ -9,6 +9,7 @@ from typing import IO, Any
 BOLD = "1"
 RED = "1;31"  # an error
 CYAN = "36"  # what to type
+DIM = "2"  # what goes on
 COLOURS = {"always": "FORCE_COLOR", "never": "NO_COLOR"}  # the variable that says so
 
 

@@ -20,6 +20,7 @@ WHOLE = 1_000_000  # characters shown at either end when the whole text is asked
 LEAST = 500  # a cut leaves out at least this many characters; as many are shown around a hit
 COMPARED = 4_000  # longer texts are compared by lines, not by words
 TAB = 4  # spaces that a tab is shown as
+_JOINED = re.compile("(?<=[\u2600-\u27bf\ufe0f\U0001f300-\U0001faff])\u200d(?=[\u2600-\u27bf\U0001f300-\U0001faff])")
 
 # What Markdown marks, by the name of its style: code, headings, strong words. The marks stay, since the model wrote them.
 _MARKDOWN = re.compile(
@@ -131,7 +132,13 @@ def _breaks(text: str, width: int) -> Iterator[int]:
 def shown(text: str) -> str:
     """The lines of a text, with control characters escaped."""
     text, tab = text.replace("\r\n", "\n"), " " * TAB
-    lines = [line if line.isprintable() else printable(line.replace("\t", tab)) for line in text.split("\n")]
+    lines = []
+    for line in text.split("\n"):
+        # What joins two emoji to one moves nothing on a screen.
+        parts = _JOINED.split(line)
+        lines.append(
+            "\u200d".join(part if part.isprintable() else printable(part.replace("\t", tab)) for part in parts)
+        )
     return "\n".join(lines)
 
 

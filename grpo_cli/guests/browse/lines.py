@@ -35,6 +35,7 @@ SIGNS = {
 }
 EQUAL: Final[Mapping[float | None, str]] = {1.0: "good", 0.0: "bad"}  # the colours of always and never solved groups
 STRIP = 8  # cells of the rewards of a group
+UPRIGHT = "upright"  # the style of what must not be reversed: 7 of 8 rewards would look like 1 of 8
 
 
 class GroupLines:
@@ -84,7 +85,9 @@ class GroupLines:
             blank = "  " + set_cell_size(prompt, beside) if beside >= 0 else ""
             *numbers, status = (f" {cell}" for cell in cells)
             key = set_cell_size(label, min(cell_len(label), room))
-            lines.append(Text.assemble(key, (blank, "dim"), *numbers, (status, style)))
+            blank = blank or " " * (room - cell_len(key))
+            *others, strip_of = numbers
+            lines.append(Text.assemble(key, (blank, "dim"), *others, (strip_of, UPRIGHT), (status, style)))
         return lines
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+import termios
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,6 +18,8 @@ from grpo_cli.cli.entry import SIGNALLED
 from grpo_cli.cli.output import progress
 from grpo_cli.errors import UsageError
 from grpo_cli.options.given import Given
+
+_LOCAL = 3  # where tcgetattr has the modes of the terminal that the user sees
 
 
 def browse(given: Given) -> None:
@@ -36,7 +40,7 @@ def browse(given: Given) -> None:
 
     job = Job.of(given.without({"where", "sort"}))  # they are applied when the groups are shown
     job = replace(job, view=replace(job.view, by_steps=True, named=STEP_LIKE)).apart
-    with progress(given) as phase:
+    with _unechoed(), progress(given) as phase:
         model = Model.of(job, phase)
     given = model.as_shown(given)
     from grpo_cli.guests.browse.app import Browser
@@ -48,6 +52,19 @@ def browse(given: Given) -> None:
     browser.finish()
     sys.stdout.flush()
     os._exit(0)  # without waiting for what is still being read
+
+
+@contextmanager
+def _unechoed() -> Iterator[None]:
+    """Keys that are pressed while files are read are for the screen that follows: the terminal does not print them."""
+    before = termios.tcgetattr(sys.stdin)
+    silent = [*before]
+    silent[_LOCAL] = before[_LOCAL] & ~termios.ECHO
+    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, silent)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
 def _leave_with_terminal(finish: Callable[[], None]) -> None:

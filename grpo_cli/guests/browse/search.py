@@ -82,9 +82,9 @@ class Search:
     @property
     def says(self) -> str:
         """The progress, in words."""
-        share = f"{100 * self._done // max(len(self._rows), 1)} % searched"
+        share = f"{100 * self._done // max(len(self._rows), 1)}% searched"
         hits = count(len(self.hits), "row")
         if self.hits:
-            hits += f" (n, N: {self._at + 1})"
+            hits += f", at {self._at + 1:,} (n: next, N: previous)"
         end = ", Esc stops" if self.going else ""
         return f"{self.needle!r} in {hits}, {share}{end}"

@@ -18,6 +18,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from grpo_cli.guests.browse.layout import shown, wrapped
+from grpo_cli.guests.browse.lines import UPRIGHT
 
 # The colours of the terminal, each with one meaning; none is the only sign.
 STYLES = Theme({
@@ -28,7 +29,8 @@ STYLES = Theme({
     "bad": "red",  # never solved, a negative advantage
     "dim": "dim",
     "note": "italic",
-    "code": "italic",
+    "code": "dim",
+    "upright": "",
     "strong": "bold",
     "hit": "bold reverse",
     "differs": "bold underline",
@@ -83,9 +85,14 @@ class _Lines(ScrollView, can_focus=True):
     def strip(self, line: Text, width: int, style: str = "") -> Strip:
         """A line as wide as the list, in a style besides its own ones."""
         drawn = Style.parse(style)
-        if drawn.reverse:  # a colour would become the background
-            line = Text(line.plain)
-        return Strip(line.render(self.app.console)).adjust_cell_length(width).apply_style(drawn)
+        if not drawn.reverse:
+            return Strip(line.render(self.app.console)).adjust_cell_length(width).apply_style(drawn)
+        # A colour would become the background; a strip of rewards would be upside down.
+        upright = [span for span in line.spans if span.style == UPRIGHT]
+        line = Text(line.plain + " " * (width - line.cell_len), style=drawn)
+        for span in upright:
+            line.stylize("not reverse", span.start + 1, span.end)
+        return Strip(line.render(self.app.console)).adjust_cell_length(width)
 
     def action_move(self, by: int) -> None:
         self.go(self.place + by)
@@ -136,7 +143,7 @@ class Listing(_Lines):
     def head(self, width: int) -> Text:
         """The names of the columns, and the place where they leave room for it."""
         text = f"  {self._make_head(max(width - 2, 1))}".ljust(width)
-        place = f" {self.place + 1:,}/{self.count:,} "
+        place = f" ({self.place + 1:,}/{self.count:,}) "
         at = text.find(f" {' ' * len(place)} ", 2)
         if at >= 0:
             text = text[:at] + place + text[at + len(place) :]

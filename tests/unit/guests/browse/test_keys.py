@@ -90,11 +90,11 @@ w, :, enter              | 5 groups                 | groups where
 w, :size >, escape       | 5 groups                 | where size
 n                        | no search yet            | 1 row
 w, :size == 2, enter, e, enter, :-, enter | standard output is this screen | wrote
-w, :, enter, slash, :TO GRADED, enter     | 'TO GRADED' in 2 rows (n, N: 1), 100 % searched | Esc
+w, :, enter, slash, :TO GRADED, enter     | 'TO GRADED' in 2 rows, at 1 (n: next, N: previous), 100% searched | Esc
 n                        | Answer 1 to graded       | Answer 0
 N                        | Answer 0 to graded       | Answer 1
 escape                   | Answer 0 to graded       | searched
-slash, :nowhere, enter   | 'nowhere' in 0 rows, 100 % searched | n, N
+slash, :nowhere, enter   | 'nowhere' in 0 rows, 100% searched | n, N
 escape, home, y          | copied 32 characters     | nothing
 t                        | Answer 0 to easy         | left out
 """

@@ -100,6 +100,19 @@ def test_lines_of_lists_are_as_wide_as_their_head(made: Model, width: int) -> No
     assert {len(line) for line in rows} == {len(head)}
 
 
+@pytest.mark.parametrize("width", range(36, 48))
+def test_columns_are_level_whatever_the_keys(tmp_path: Path, width: int) -> None:
+    """A key that was one character shorter than its column moved the numbers to the left."""
+    rows = [{"prompt_id": "k" * n, "reward": at} for n in range(4, 24) for at in range(2)]
+    made = model_of(tmp_path, rows)
+    lines = GroupLines(made, Labels(made.inspection.narrow), made.shown(""), lambda _: None)
+    at = lines.head(width).index("rewards")
+    for place in range(len(lines)):
+        line = lines.line(place, width)
+        assert line.plain[at : at + 8] == "█▁      "
+        assert line.cell_len == width
+
+
 def test_a_strip_is_as_high_as_its_rewards() -> None:
     assert strip(ordered([0.0, 1.0, None, 0.5]), 8, (0.0, 1.0), "·") == "█▅▁·"
     assert strip([1.0, 1.0, 0.0, 0.0], 2) == "█▁"

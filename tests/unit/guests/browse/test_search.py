@@ -30,7 +30,7 @@ def found(made: Model, needle: str) -> list[int]:
     search = Search(made, made.shown(""), needle, TextColumns())
     list(search.run())
     assert not search.going
-    assert "100 % searched" in search.says
+    assert "100% searched" in search.says
     return search.hits
 
 
