@@ -119,7 +119,7 @@ def check_rewards(lines: Lines, rows: Counted) -> None:
     found = one(r"min (\S+)  25% (\S+)  median (\S+)  75% (\S+)  max (\S+)", lines, "rewards")
     quartiles = statistics.quantiles(rows.rewards, n=4, method="inclusive")
     assert all(map(near, found, (min(rows.rewards), *quartiles, max(rows.rewards))))
-    bars = {float(match[1]): int(match[2]) for match in of(r"^([\d.]+)  (\d+)  ", lines, "rewards")}
+    bars = {float(match[1]): int(match[2]) for match in of(r"^([\d.]+) +(\d+)  ", lines, "rewards")}
     assert bars == Counter(rows.rewards)
     for match in of(r"([\d.]+)% at (\d)", lines, "rewards"):
         share = 100 * rows.rewards.count(float(match[2])) / len(rows.rewards)
