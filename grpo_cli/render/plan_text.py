@@ -56,13 +56,14 @@ BEYOND = {
     "floor": "at most {penalty}",
     "zero": "and r = 0 where L > {max}",
 }
+OF_ONE = "a group of one row"
 SINGLETONS = {
-    "zero": "singletons 0",
-    "raw": "singletons keep r",
-    "nan": "singletons NaN",
-    "null": "singletons null",
-    "drop": "singletons are dropped",
-    "error": "a singleton stops the run",
+    "zero": f"{OF_ONE} gets 0",
+    "raw": f"{OF_ONE} keeps r",
+    "nan": f"{OF_ONE} gets NaN",
+    "null": f"{OF_ONE} gets null",
+    "drop": f"{OF_ONE} is dropped",
+    "error": f"{OF_ONE} stops the run",
 }
 SINGLETON_BASELINE = {"zero": "residual r", "formula": "like any other row"}
 STD_TAKEN = {"zero": "0", "one": "1", "nan": "NaN"}
@@ -361,7 +362,7 @@ def singletons(plan: Plan) -> list[str]:
         value = "the formula with a mean of 0"
     if plan.divisor.level in STD_OF_SINGLETON:
         value += f", {STD_OF_SINGLETON[plan.divisor.level]} taken as {STD_TAKEN[rule.sd]}"
-    return [f"singletons: {value}"]
+    return [f"{OF_ONE}: {value}"]
 
 
 def _groups(plan: Plan) -> list[str]:

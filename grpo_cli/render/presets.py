@@ -126,7 +126,7 @@ def _rules(row: Preset) -> Mapping[str, list[str]]:
     divisor = "none"
     if plan.divisor.level == "constant":
         divisor = f"the constant {exact(plan.divisor.constant)}"
-    singletons = [line.removeprefix("singletons").lstrip(": ") for line in parts["alone"]]
+    singletons = [line.removeprefix(plan_text.OF_ONE).lstrip(": ").removeprefix("gets ") for line in parts["alone"]]
     if plan.alone.result in {"zero", "raw", "keep"} and plan.alone.baseline != "formula":
         # Whitening changes the value of a singleton afterwards.
         singletons = [line + plan_text.before_whitening(plan) for line in singletons]

@@ -10,7 +10,7 @@ from rich.console import Console
 from grpo_cli.render.text import Column, Sheet, aligned, clean, count, number, rescaled
 from grpo_cli.stats.against import Prompt
 from grpo_cli.stats.intervals import Estimate, in_words
-from grpo_cli.stats.runs import Difference, Runs, sentences, sure_words
+from grpo_cli.stats.runs import Difference, Runs, sentences, short_names, sure_words
 from grpo_cli.values.key_text import cells, cut, labels_of, plain
 
 CLUSTER = 20  # characters of the value of a cluster
@@ -22,15 +22,16 @@ DIGITS = 1  # of a rate in per cent; an interval is never that narrow
 def render(facts: Runs, console: Console) -> None:
     """Print what each run solves, and how far it is from the base."""
     sheet = Sheet(console)
+    names = short_names([run.name for run in facts.runs])
     sheet.steps(facts.warnings)
     _matched(sheet, facts)
     sheet.blank()
-    rates = [[run.name, f"{run.prompts:,}", f"{run.rollouts:,}", *_rate(run.solve_rate)] for run in facts.runs]
+    rates = [[names[run.name], f"{run.prompts:,}", f"{run.rollouts:,}", *_rate(run.solve_rate)] for run in facts.runs]
     sheet.table(["run", "prompts", "rollouts", "solve rate", "95% interval"], rates)
     passes = []
     short = []
     for run in facts.runs:
-        name = clean(run.name)
+        name = clean(names[run.name])
         for of in run.passes:
             passes.append([name, f"{of.k}", *_rate(of.pass_at), *_rate(of.pass_all)])
             if of.left_out:
@@ -39,21 +40,21 @@ def render(facts: Runs, console: Console) -> None:
         sheet.blank()
         sheet.table(["run", "k", "pass@k", "95% interval", "pass^k", "95% interval"], passes)
         sheet.row("left out", short)
-    base = clean(facts.runs[0].name)
+    base = clean(names[facts.runs[0].name])
     sheet.blank()
     sheet.text(f"difference from {base}, on the prompts of both", style="bold")
     heads = ["run", "prompts", "points", "95% interval", "p", "better (chance)", "worse"]
-    sheet.table(heads, [_difference(one) for one in facts.differences])
+    sheet.table(heads, [_difference(one, names[one.name]) for one in facts.differences])
     apart = []
     for one in facts.differences:
         if one.only_here or one.only_base:
-            here = f"prompts only in {clean(one.name)} {one.only_here:,}"
+            here = f"prompts only in {clean(names[one.name])} {one.only_here:,}"
             apart.append(f"{here}, only in {base} {one.only_base:,}")
     sheet.row("not in both", apart)
-    sheet.row("80% power", [_shown(one) for one in facts.differences if one.detectable is not None])
+    sheet.row("80% power", [_shown(one, names[one.name]) for one in facts.differences if one.detectable is not None])
     sheet.blank()
     for one in facts.differences:
-        _changed(sheet, one)
+        _changed(sheet, one, names[one.name])
     sheet.warnings(facts.warnings)
     lines = sentences(facts.runs[0].name, facts.differences, facts.cluster)
     sheet.row("verdict", [f"{clean(line)}." for line in lines])
@@ -73,17 +74,17 @@ def _rate(found: Estimate | None) -> tuple[str, str]:
     return ("-", "-") if found is None else (f"{found.mean:.{DIGITS}%}", _between(found))
 
 
-def _difference(one: Difference) -> list[str]:
+def _difference(one: Difference, name: str) -> list[str]:
     points = f"{100 * one.change.mean:+.1f}"
     p = "-" if one.p_holm is None else in_words(one.p_holm).removeprefix("p ").removeprefix("= ")
     better = f"{one.better:,} ({one.better_by_chance:,.0f})"
     worse = f"{one.worse:,} ({one.worse_by_chance:,.0f})"
-    return [clean(one.name), f"{one.prompts:,}", points, _between(one.change), p, better, worse]
+    return [clean(name), f"{one.prompts:,}", points, _between(one.change), p, better, worse]
 
 
-def _shown(one: Difference) -> str:
+def _shown(one: Difference, name: str) -> str:
     """The smallest change that these prompts would have shown 8 times of 10."""
-    name = clean(one.name)
+    name = clean(name)
     smallest = one.detectable or 0.0
     if smallest >= 1:
         return f"{name}: too few prompts to detect any change of others like them"
@@ -91,12 +92,12 @@ def _shown(one: Difference) -> str:
     return f"{name}: {detected}; 2 points take {one.prompts_for_2_points:,} prompts"
 
 
-def _changed(sheet: Sheet, of: Difference) -> None:
+def _changed(sheet: Sheet, of: Difference, name: str) -> None:
     """How many prompts changed beyond chance, and a table of those that are listed."""
     sure = sure_words(of)
     beyond = f"{sure} beyond chance, of {count(of.prompts, 'prompt')}" if sure else "no prompt changed beyond chance"
     chosen = "" if len(of.every) == of.prompts else f"; {len(of.every):,} meet --where"
-    sheet.row("changed most", clean(f"{of.name}: {beyond}{chosen}"))
+    sheet.row("changed most", clean(f"{name}: {beyond}{chosen}"))
     if of.changed:
         sheet.blank()
         for at, line in enumerate(_table_of_prompts(of.changed, sheet.console.width)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
@@ -46,6 +47,7 @@ from grpo_cli.stats.intervals import (
 from grpo_cli.stats.trends import Trend
 
 POINTS = 0.02  # `prompts_for_2_points`
+MANY = 3  # runs whose names are shortened
 
 
 @dataclass(frozen=True)
@@ -334,9 +336,10 @@ def said(base: str, differences: Sequence[Difference], cluster: str | None) -> s
 def sentences(base: str, differences: Sequence[Difference], cluster: str | None) -> list[str]:
     """What each difference shows, without the dot; prompts that change in both directions are not hidden in a mean that stays."""
     parts = []
+    short = short_names([base, *(one.name for one in differences)])
     for one in differences:
         of_clusters = "" if cluster is None else f"{one.clusters:,} values of {cluster}"
-        part = in_a_sentence(one.name, base, one.prompts, one.change, one.p_holm, of_clusters)
+        part = in_a_sentence(short[one.name], short[base], one.prompts, one.change, one.p_holm, of_clusters)
         if one.p_holm is not None and one.p_holm > SURE and (one.gained or one.lost):
             better = f"{one.better:,} are better ({one.better_by_chance:,.0f} by chance)"
             worse = f"{one.worse:,} worse ({one.worse_by_chance:,.0f} by chance)"
@@ -347,6 +350,29 @@ def sentences(base: str, differences: Sequence[Difference], cluster: str | None)
             part += f", though {other_way:,} of them {'is' if other_way == 1 else 'are'} {_word(-one.change.mean)} beyond chance"
         parts.append(part)
     return parts
+
+
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """The names of runs; of three and more without the folders, the file and the suffix that all of them share.
+
+    >>> short_names(["data/ckpt_100.jsonl", "data/ckpt_200.jsonl", "data/ckpt_300.jsonl"])["data/ckpt_200.jsonl"]
+    'ckpt_200'
+    >>> short_names(["ckpt_100/rollouts", "ckpt_200/rollouts", "ckpt_300/rollouts"])["ckpt_200/rollouts"]
+    'ckpt_200'
+    """
+    parts = [name.split("/") for name in names]
+    if len(names) < MANY:
+        return dict(zip(names, names, strict=True))
+    for end in (0, -1):
+        while min(map(len, parts)) > 1 and len({part[end] for part in parts}) == 1:
+            for part in parts:
+                del part[end]
+    short = ["/".join(part) for part in parts]
+    suffix = re.search(r"(\.[a-z]+)*$", short[0])
+    common = suffix[0] if suffix else ""
+    if all(len(common) < len(name) and name.endswith(common) for name in short):
+        short = [name.removesuffix(common) for name in short]
+    return dict(zip(names, short, strict=True))
 
 
 def sure_words(of: Difference) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 
 from grpo_cli.errors import Cure, Cures, DataError, Way
 from grpo_cli.read.checks.check import Check
@@ -21,7 +22,7 @@ from grpo_cli.read.repeated_draws import (
 )
 from grpo_cli.values.paths import as_list
 
-TWO = 2  # files may be two runs
+TWO = 2  # files or folders may be two runs
 _ONE_BATCH = Way("--batch-by", "input", "takes all rows as one batch")
 
 
@@ -54,7 +55,7 @@ def silent_merge(groups: Groups) -> None:
         ]
         if groups.prompts_of(by_key) is not None:
             of_files = [Way("--group-within", "file", f": ids restart in each, {several}")]
-        if len(columns.tables) == TWO:
+        if TWO in {len(columns.tables), len({PurePath(table.name).parent for table in columns.tables})}:
             of_files.append("two runs of the same prompts are compared by grpo-adv inspect NEW --against OLD")
         raise _merge_error(columns, "files", rows, of_files)
 

@@ -242,7 +242,7 @@ def described(text: str) -> list[str]:
 
 
 def test_the_default_is_shown_in_three_lines() -> None:
-    facts = ["A = (r - mean) / (std + 1e-06)", "std of the group's rewards, ddof 1", "singletons 0"]
+    facts = ["A = (r - mean) / (std + 1e-06)", "std of the group's rewards, ddof 1", "a group of one row gets 0"]
     assert described("") == facts
 
 

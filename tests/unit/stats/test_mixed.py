@@ -38,8 +38,31 @@ def test_of_three_runs_each_has_a_line_in_the_verdict() -> None:
         run(name, [many] * 30)
     out = ran("inspect c.csv --against a.csv --against b.csv", COLUMNS="200").out
     lines = out[out.index("\nverdict") :].splitlines()[1:]
-    assert lines[0].startswith("verdict        b.csv solves more of these prompts than a.csv: +25.0 points")
-    assert lines[1].strip().startswith("c.csv solves more of these prompts than a.csv: +50.0 points")
+    assert lines[0].startswith("verdict        b solves more of these prompts than a: +25.0 points")
+    assert lines[1].strip().startswith("c solves more of these prompts than a: +50.0 points")
+
+
+def test_three_runs_have_short_names_on_the_screen_and_whole_ones_in_the_document() -> None:
+    for step in (100, 200, 300):
+        Path(f"data/ckpt_{step}").mkdir(parents=True)
+        run(f"data/ckpt_{step}/rollouts.csv", [step // 50] * 30)
+    line = (
+        "inspect data/ckpt_300/rollouts.csv --against data/ckpt_100/rollouts.csv --against data/ckpt_200/rollouts.csv"
+    )
+    facts = facts_of(line)
+    assert facts["runs"][0]["name"] == "data/ckpt_100/rollouts.csv"
+    assert facts["verdict"].startswith("ckpt_200 solves more of these prompts than ckpt_100: +25.0 points")
+    assert "rollouts.csv" not in ran(line).out
+    # Names that were given stay, and so do those of two runs.
+    named = f"{line.partition(' --')[0]} --against v=data/ckpt_100/rollouts.csv"
+    assert facts_of(named)["verdict"].startswith("data/ckpt_300/rollouts.csv solves more of these prompts than v: ")
+
+
+def test_two_folders_with_the_same_prompts_are_told_how_runs_are_compared() -> None:
+    for name in ("old/1.csv", "old/2.csv", "new/1.csv", "new/2.csv"):
+        Path(name).parent.mkdir(exist_ok=True)
+        run(name, [4] * 5)
+    assert "grpo-adv inspect NEW --against OLD" in adv("inspect old new").err
 
 
 def test_two_files_with_the_same_prompts_are_told_how_runs_are_compared() -> None:
