@@ -358,7 +358,10 @@ def _difficulty(facts: Inspected) -> Sections:
     rates = facts.difficulty
     if rates is None:
         return
-    useful = f"{rates.useful:,} of {count(rates.groups, 'group')} in [0.2, 0.8], mean {number(rates.mean)}"
+    useful = (
+        f"{rates.useful:,} of {count(rates.groups, 'group')} from 0.2 to 0.8, both included; mean {number(rates.mean)}"
+    )
+    of_bars = ""
     if (rates.worst, rates.best) != (0, 1):
         useful += f"   {rescaled(rates.worst, rates.best)}"
     names = list[str]()
@@ -367,7 +370,7 @@ def _difficulty(facts: Inspected) -> Sections:
     if isinstance(rates.between, BinCounts):
         counts = [sum(pair) for pair in zip(counts[::2], counts[1::2], strict=True)]
         names = [f"{i / 5:g} to {(i + 1) / 5:g}" for i in range(5)]
-        useful += f"; {_smoothed(facts)}"
+        of_bars = _smoothed(facts)
     elif len(counts) <= RATES:
         names = [number(value) for value in rates.between.values]
     else:
@@ -376,15 +379,15 @@ def _difficulty(facts: Inspected) -> Sections:
         counts = []
     names, counts = ["0, never", *names, "1, always"], [rates.never, *counts, rates.always]
     never, *lines = bar_lines(names, counts, left=True)
-    yield "solve rate", [*filter(None, (never, one_line)), *lines, useful]
+    yield "solve rate", [*filter(None, (never, one_line)), *lines, *filter(None, (of_bars,)), useful]
 
 
 def _smoothed(facts: Inspected) -> str:
     """Why there is no bar for each rate."""
     sizes = facts.summary.group_sizes
     if sizes.min < sizes.max:
-        return "the bars are smoothed across groups of different sizes, and do not count these"
-    return "the bars are fifths"
+        return "smoothed across groups of different sizes; counted exactly,"
+    return "the bars are fifths without their upper end; counted exactly,"
 
 
 def _zero_variance(facts: Inspected) -> Sections:

@@ -206,7 +206,7 @@ def test_every_count_of_inspect_is_that_of_its_rows(drawn: list[Row], options: O
     assert times(r"(\d+) groups? with a single reward", lines, "groups") == counts.count(1)
     means = [statistics.mean(found) for found in rows.comparable]
     inside = sum(0.2 <= mean <= 0.8 for mean in means)
-    within = rf"^{inside} of {counted(len(means), 'group')} in \[0\.2, 0\.8\], mean ([^\s;]+)"
+    within = rf"^{inside} of {counted(len(means), 'group')} from 0\.2 to 0\.8, both included; mean (\S+)"
     assert near(one(within, lines, "solve rate")[0], statistics.mean(means))
     if rows.constant:
         share = percent(len(rows.constant), len(means))

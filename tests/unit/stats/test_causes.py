@@ -118,7 +118,15 @@ def test_bars_are_smoothed_only_where_sizes_differ() -> None:
     written("a.csv", "prompt_id,reward", rows)
     out = ran("inspect a.csv", COLUMNS="200").out
     assert "smoothed" not in out
-    assert "the bars are fifths" in out
+    assert "the bars are fifths without their upper end; counted exactly,\n" in out
+
+
+def test_how_many_groups_are_neither_too_easy_nor_too_hard_is_counted_apart_from_the_bars() -> None:
+    """Rates 0.8 of 5 and 0.75 of 4 rows: bars that are smoothed have another number from 0.2 to 0.8."""
+    written("a.csv", "prompt_id,reward", [f"p{n},{int(k)}" for n in (4, 5) for k in range(n)])
+    lines = [line.strip() for line in ran("inspect a.csv").out.splitlines()]
+    at = lines.index("smoothed across groups of different sizes; counted exactly,")
+    assert lines[at + 1].startswith("2 of 2 groups from 0.2 to 0.8, both included; mean ")
 
 
 def test_masked_rows_count_in_one_plan_and_not_in_the_other() -> None:
