@@ -90,14 +90,8 @@ def _exported(facts: Exported, width: int) -> Sections:
     records = count(facts.records, "record")
     yield "records", [f"{records} for {facts.to}: {', '.join(facts.columns)}"]
     if facts.labels is not None:
-        yield (
-            "labels",
-            [
-                " / ".join(
-                    f"{word} {number:,} ({percent(number / facts.records)})" for word, number in facts.labels.items()
-                )
-            ],
-        )
+        shares = [f"{word} {number:,} ({percent(number / facts.records)})" for word, number in facts.labels.items()]
+        yield "labels", [" / ".join(shares)]
     if facts.lowest_reward_records:
         yield "", [f"{facts.lowest_reward_records:,} of them have the lowest reward"]
     for name, beside in facts.beside.items():
