@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -177,29 +177,38 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+class Shown(NamedTuple):
+    """What the commands print, and where the facts behind each have numbers of numpy's; both by the line."""
+
+    documents: dict[str, Any]
+    of_numpy: dict[str, list[str]]
+
+
 @pytest.fixture(scope="module")
-def documents(folder: Path) -> dict[str, Any]:
-    """What each command prints."""
-    found: dict[str, Any] = {}
-    for line in (*SHOWN, *MORE):
-        found[line] = printed(line.replace("-o out", f"-o out{len(found)}"), folder)
+def shown(folder: Path) -> Shown:
+    found = Shown({}, {})
+
+    def recorded(facts: Any) -> Any:
+        found.of_numpy[line] = [*of_numpy(facts)]
+        return plain_data(facts)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(output, "plain_data", recorded)
+        for number, line in enumerate((*SHOWN, *MORE)):
+            found.documents[line] = printed(line.replace("-o out", f"-o out{number}"), folder)
     return found
 
 
-def test_no_number_of_numpy_leaves_an_array(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def documents(shown: Shown) -> dict[str, Any]:
+    """What each command prints."""
+    return shown.documents
+
+
+def test_no_number_of_numpy_leaves_an_array(shown: Shown) -> None:
     """JSON would hide some of them: a float is written as one, and an integer as a text."""
-    found = dict[str, list[str]]()
-
-    def recorded(facts: Any) -> Any:
-        found[line] = [*of_numpy(facts)]
-        return plain_data(facts)
-
-    monkeypatch.setattr(output, "plain_data", recorded)
-    lines = [line.replace("-o out", "-o own").replace("-o folder/", "-o own/") for line in (*SHOWN, *MORE)]
-    for line in lines:
-        printed(f"{line} --force" if "-o own" in line else line, folder)
-    assert len(found) > len(lines) / 2
-    assert {line: places for line, places in found.items() if places} == {}
+    assert len(shown.of_numpy) > len(shown.documents) / 2
+    assert {line: places for line, places in shown.of_numpy.items() if places} == {}
 
 
 def test_no_number_of_numpy_is_in_what_python_returns(folder: Path) -> None:
