@@ -61,11 +61,12 @@ from grpo_cli.runs.group_rows import show_group
 from grpo_cli.runs.inspect import Job, looked_at, run
 from grpo_cli.stats.compare import Comparison as Compared
 from grpo_cli.stats.document import document
-from grpo_cli.stats.facts import group_facts, summarize
+from grpo_cli.stats.facts import group_facts
 from grpo_cli.stats.inspection import Inspection, key_columns
 from grpo_cli.stats.rescored import Rescored
 from grpo_cli.stats.runs import Runs
 from grpo_cli.stats.runs import compared as compared_runs
+from grpo_cli.stats.small_parts import summarize_each
 from grpo_cli.write.outputs import in_memory, refuse_path
 from grpo_cli.write.token_lists import tokens_of_rows
 from grpo_cli.write.write_outputs import FOREIGN
@@ -206,14 +207,15 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
     groups = []
     warnings = [*of_files]
     needed = {role for narrow in narrows for role in (*narrow.plan.needs, *narrow.plan.may_read)}
-    for narrow, scored in zip(narrows, scored_parts(narrows), strict=True):
+    scored_each = scored_parts(narrows)
+    summaries = summarize_each([*zip(scored_each, narrows, strict=True)])
+    for narrow, scored, summary in zip(narrows, scored_each, summaries, strict=True):
         on_tokens = None if tokens is None else tokens_of_rows(narrow, scored, tokens)
         value = in_memory(scored, on_tokens)
         values.append(pl.select(pl.when(scored.frame[".kept"]).then(value)).to_series())
         statuses.append(scored.frame[".status"].cast(pl.String))
         facts = group_facts(scored)
         groups.append(_with_keys(narrow, facts.drop("code", "batch", "zero_variance")))
-        summary = summarize(scored, narrow, facts)
         odd = warnings_of(summary, scored, needed, () if tokens is None else (tokens.length,))
         warnings += summary.warned(odd).warnings
     status = _on_all_rows(narrows, statuses)

@@ -135,6 +135,11 @@ def counts(values: pl.Series, known: Sequence[object]) -> list[int]:
 
 def few(values: pl.Series, sample: int = SAMPLE) -> tuple[list[float], list[int]] | None:
     """The distinct finite values in ascending order and how often each occurs; None if there are many."""
+    if len(values) <= sample:
+        numbers = values.drop_nulls().to_numpy()
+        numbers = numbers[np.isfinite(numbers)] + 0.0  # turns -0.0 into 0.0
+        distinct, often = np.unique(numbers, return_counts=True)
+        return (distinct.tolist(), often.tolist()) if len(distinct) <= FEW else None
     counted = _known(values, values[:sample])
     if counted is None:
         return counted

@@ -25,7 +25,7 @@ from grpo_cli.engine.estimators.terms import Terms
 from grpo_cli.engine.extra_columns import LEFT_OUT, MASKED, ROLES
 from grpo_cli.engine.frames import BATCH, GROUP, ROLLOUT, Frames
 from grpo_cli.engine.group_stats import Segments
-from grpo_cli.engine.moments import NEAREST, Vector, spread
+from grpo_cli.engine.moments import NEAREST, Index, Vector, spread
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import GrpoError, PluginError, Way
 from grpo_cli.plugins import in_words
@@ -96,9 +96,11 @@ def score_each(plans: Sequence[Plan], tables: Sequence[pl.DataFrame]) -> list[Sc
     and keys stay apart.
     """
     alike = dict[Hashable, list[int]]()
+    distinct = {id(plan): plan for plan in plans}  # a thousand parts may have one
+    texts = {name: str(plan) for name, plan in distinct.items()}
     for at, (plan, table) in enumerate(zip(plans, tables, strict=True)):
         together = 0 < len(table) < SMALL and not plan.estimator.spans_batches and not ESTIMATORS.origin(plan.method)
-        key = (str(plan), tuple(table.schema.items())) if together else at
+        key = (texts[id(plan)], tuple(table.schema.items())) if together else at
         alike.setdefault(key, []).append(at)
     found = dict[int, Scored]()
     for places in alike.values():
@@ -115,21 +117,29 @@ def _score_together(plan: Plan, tables: Sequence[pl.DataFrame]) -> list[Scored]:
     keys = [
         name for name in tables[0].columns if name in {GROUP, BATCH} or (name in ROLES and ROLES[name].kind == "key")
     ]
-    apart = list[pl.DataFrame]()
-    ends = [dict.fromkeys(keys, 0)]
-    for table in tables:
-        apart.append(table.with_columns((table[name] + ends[-1][name]).cast(table[name].dtype) for name in keys))
-        ends.append({name: 1 + int(apart[-1][name].to_numpy().max()) for name in keys})
-    both = score(plan, pl.concat(apart, rechunk=True))
-    computed = both.rows.select(pl.exclude(tables[0].columns))
-    row = 0
+    rows = np.array([*map(len, tables)])
+    starts = np.cumsum(rows) - rows
+    table = pl.concat(tables, rechunk=True)
+    apart = dict[str, pl.Series]()
+    counts = dict[str, Index]()  # how many codes each table has
+    before = dict[str, Index]()  # how many the tables before it have
+    for name in keys:
+        codes = table[name].to_numpy()
+        counts[name] = np.maximum.reduceat(codes, starts).astype(np.int64) + 1
+        before[name] = np.cumsum(counts[name]) - counts[name]
+        apart[name] = pl.Series(codes + np.repeat(before[name], rows)).cast(table[name].dtype)
+    both = score(plan, table.with_columns(**apart))
+    computed = both.rows.select(pl.exclude(table.columns))
+    groups = both.groups
+    lines = counts[GROUP]
+    for name, key in (("code", GROUP), ("batch", BATCH)):
+        own = groups[name].to_numpy() - np.repeat(before[key], lines)
+        groups = groups.with_columns(pl.Series(name, own).cast(groups[name].dtype))
     parts = list[Scored]()
-    for table, before, after in zip(tables, ends, ends[1:], strict=False):
-        groups = both.groups[before[GROUP] : after[GROUP]]
-        own = [groups["code"] - before[GROUP], groups["batch"] - before[BATCH]]
-        groups = groups.with_columns(series.cast(groups[series.name].dtype) for series in own)
-        parts.append(Scored(plan, table.hstack(computed[row : row + len(table)]), groups))
-        row += len(table)
+    cuts = zip(tables, starts.tolist(), before[GROUP].tolist(), lines.tolist(), strict=True)
+    for own_table, start, first, size in cuts:
+        of_rows = own_table.hstack(computed[start : start + len(own_table)])
+        parts.append(Scored(plan, of_rows, groups[first : first + size]))
     return parts
 
 

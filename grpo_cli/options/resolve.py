@@ -158,15 +158,17 @@ def with_shared(shared: Given, plans: Mapping[str, Given], together: Collection[
     for value, part in parts.items():
         with suppress(UsageError):  # raised again when its plan is made
             asked[value] = _asked(part)
+    options_without_effect = {value: {row.option for row in idle(own)} for value, own in asked.items()}
     for name in shared:
         takers = [value for value, part in parts.items() if name in part and name not in plans[value]]
         if parts and not takers and shared.is_typed(name):
             of_its_own = "method, preset or formula" if name in FORMULA else EVERY[name].flag.removeprefix("--")
             raise UsageError(f"{EVERY[name].flag} has no effect: every plan has its own {of_its_own}", "leave it out")
-        idlers = {value for value in takers if value in asked and name in {row.option for row in idle(asked[value])}}
+        idlers = {value for value in takers if name in options_without_effect.get(value, ())}
         if idlers < {*takers}:
             for value in idlers:
                 _leave_unread(parts[value], name, asked[value])
+                options_without_effect[value] = {row.option for row in idle(asked[value])}  # of those that are left
     return parts
 
 

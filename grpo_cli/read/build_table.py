@@ -5,9 +5,10 @@ The columns of all parts are read together; from then on, each part is processed
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import Request, Rule, choose, united
 from grpo_cli.read.steps_apart import steps_apart
 from grpo_cli.read.tables import FILE, Binding, KlField, OverTables, Table, column_names
+from grpo_cli.read.together import SMALL, Together, alike
 from grpo_cli.read.written import canonical_texts, number_of_cell, values_of
 from grpo_cli.schemas.sample import values_of as found_at
 from grpo_cli.values.cells import Field, bare_texts, canonical
@@ -160,21 +162,15 @@ def read_parts(
     of_input = check(group(whole, Rule()), CHECKS_OF_INPUT)
     narrows = []
     errors: dict[Check, list[DataError]] = {one: [] for one in CHECKS_OF_ALL_PARTS}
-    numbered = _numbered(whole, of_values)
-    for part in of_values:  # the columns of a part are copied only when it is its turn
-        columns = _columns_of(whole, part)
+    for part, read_part in zip(of_values, _readers(whole, of_values), strict=True):
         try:
-            own = numbers(columns, columns.request.rule) if numbered is None else numbered.at(part.rows)
-            groups, narrow = _grouped(columns, own, CHECKS_OF_PART)
+            narrow, failed = read_part()
         except GrpoError as error:
             error.inside(f"{parts.column} = {part.value}")
             raise
         narrows.append(narrow)
-        for one, of_parts in errors.items():
-            try:
-                check(groups, [one])
-            except DataError as error:
-                of_parts.append(error)
+        for one, why in failed.items():
+            errors[one].append(why)
     for of_parts in errors.values():
         if len(of_parts) == len(narrows):
             raise of_parts[0]
@@ -210,9 +206,14 @@ def _requests(tables: Sequence[Table], parts: PlanBy, *, warn: bool) -> tuple[di
     """What each plan reads, and why some cannot: the files may lack what a plan needs that no row uses."""
     requests = {}
     refused = {}
+    layouts: list[Layout] = []  # most plans name the same columns
     for name, (plan, binding) in parts.plans.items():
         try:
-            requests[name] = choose(layout(tables, binding), plan, warn=warn)
+            found = next((one for one in layouts if one.flags == binding), None)
+            if found is None:
+                found = layout(tables, binding)
+                layouts.append(found)
+            requests[name] = choose(found, plan, warn=warn)
         except GrpoError as error:
             refused[name] = error
     if not requests:
@@ -262,6 +263,65 @@ def _plans_of(keys: pl.Series, names: Sequence[str], parts: PlanBy, *, typed: bo
     return plans
 
 
+# The narrow table of a part, and the errors of the checks that stop the run only if every part has them.
+_ReadPart = Callable[[], tuple[Narrow, Mapping[Check, DataError]]]
+
+
+def _readers(whole: Columns, parts: Sequence[_Part]) -> list[_ReadPart]:
+    """How each part is read: together with others, or from its own columns, which are copied only when it is its turn."""
+    numbered = _numbered(whole, parts)
+    readers: list[_ReadPart] = [partial(_read_alone, whole, part, numbered) for part in parts]
+    same = dict[Hashable, list[int]]()
+    for at, part in enumerate(parts):
+        if len(part.rows) >= SMALL:
+            continue  # its steps cost less than its rows
+        same.setdefault(alike(whole.request.parts[part.plan]), []).append(at)
+    for places in same.values():
+        some = [parts[at] for at in places]
+        if len(some) > 1 and (together := _together(whole, some, numbered)):
+            for nth, (at, part) in enumerate(zip(places, some, strict=True)):
+                readers[at] = partial(_cut, together, nth, _request_of(whole, part))
+    return readers
+
+
+def _read_alone(whole: Columns, part: _Part, numbered: Numbers | None) -> tuple[Narrow, Mapping[Check, DataError]]:
+    """Read a part from its own columns."""
+    columns = _columns_of(whole, part)
+    own = numbers(columns, columns.request.rule) if numbered is None else numbered.at(part.rows)
+    groups, narrow = _grouped(columns, own, CHECKS_OF_PART)
+    return narrow, _failed(groups, CHECKS_OF_ALL_PARTS)
+
+
+def _together(whole: Columns, parts: Sequence[_Part], numbered: Numbers | None) -> Together | None:
+    """The groups of these parts, whose requests are alike."""
+    rows = np.concatenate([part.rows for part in parts])
+    columns = _columns_of(whole, parts[0]._replace(rows=rows))
+    checks = (*CHECKS_OF_PART, *CHECKS_OF_ALL_PARTS)
+    return Together.of(columns, [len(part.rows) for part in parts], checks, numbered and numbered.at(rows))
+
+
+def _cut(together: Together, nth: int, request: Request) -> tuple[Narrow, Mapping[Check, DataError]]:
+    """A part of these."""
+    speaking = together.speaking
+    if not speaking:
+        return together.narrow(nth, request, ()), {}
+    groups = together.groups(nth, request)
+    warnings = check(groups, [one for one in CHECKS_OF_PART if one in speaking])
+    failed = _failed(groups, [one for one in CHECKS_OF_ALL_PARTS if one in speaking])
+    return together.narrow(nth, request, warnings), failed
+
+
+def _failed(groups: Groups, checks: Sequence[Check]) -> dict[Check, DataError]:
+    """The errors of these checks."""
+    failed = {}
+    for one in checks:
+        try:
+            check(groups, [one])
+        except DataError as error:
+            failed[one] = error
+    return failed
+
+
 def _numbered(whole: Columns, parts: Sequence[_Part]) -> Numbers | None:
     """The rows of all parts by key and batch, which are numbered once; None if the plans differ in what these are."""
     rules = [whole.request.parts[name].rule for name in dict.fromkeys(part.plan for part in parts)]
@@ -309,8 +369,12 @@ def _refuse_absent(whole: Columns, request: Request) -> None:
 
 def _columns_of(whole: Columns, part: _Part) -> Columns:
     """The columns of a part: those that the request of its plan names, in its rows."""
-    request = whole.request.parts[part.plan]
+    request = _request_of(whole, part)
     read = {field_.name: whole.values[field_.name] for field_ in request.fields}
-    request = replace(request, by=whole.request.by, value=part.value, of_plan=part.plan)
     own = replace(whole, request=request, values=read)
     return own.at(part.rows)
+
+
+def _request_of(whole: Columns, part: _Part) -> Request:
+    """The request of a part."""
+    return replace(whole.request.parts[part.plan], by=whole.request.by, value=part.value, of_plan=part.plan)

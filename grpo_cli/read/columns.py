@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from grpo_cli.engine.moments import Index
@@ -27,6 +28,27 @@ from grpo_cli.values.cells import Field, as_number, bare_texts, joined_keys, whe
 from grpo_cli.values.paths import Absent, absent, is_there
 
 
+class Texts:
+    """Texts of some rows, read once for many parts of the rows: a file of text is read to its end for each reading.
+
+    A column is read when the first part asks for it.
+    """
+
+    def __init__(self, read: Located, rows: Index) -> None:
+        self._read = read
+        self._rows = np.unique(rows)
+        self._by_column = dict[str, dict[int, dict[str, Any]]]()
+
+    def records(self, places: Index, column: str) -> list[dict[str, Any]]:
+        """A record with the value for each of these rows of the tables."""
+        if column not in self._by_column:
+            records = self._read.records(self._rows, [column])
+            places_read = self._read.places_of(self._rows).tolist()
+            self._by_column[column] = dict(zip(places_read, records, strict=True))
+        known = self._by_column[column]
+        return [known[place] for place in places.tolist()]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Columns(Located):
     """The columns that were read, and the request."""
@@ -37,6 +59,13 @@ class Columns(Located):
     lacking: Sequence[str] = ()  # columns of a condition that no row has
     foreign: Index | None = None  # the rows of the tables that are no rollouts
     foreign_counts: Mapping[tuple[MarkKind, str, str], int] = field(default_factory=dict)  # see `Marked.counts`
+    texts: Texts | None = None  # of the rows in which prompts are compared, if these are one of many parts
+
+    def records(self, rows: Index, columns: Sequence[str], *, as_json: bool = False) -> list[dict[str, Any]]:
+        """As of all located rows; texts that are known are not read again."""
+        if self.texts is None or as_json or len(columns) > 1:
+            return super().records(rows, columns, as_json=as_json)
+        return self.texts.records(self.places_of(rows), columns[0])
 
     @property
     def height(self) -> int:
@@ -85,6 +114,11 @@ class Columns(Located):
         """Only the rows at these places."""
         values = {name: column.gather(places) for name, column in self.values.items()}
         return replace(self, values=values, rows=self.places_of(places))
+
+    def cut(self, rows: slice) -> Columns:
+        """Only these consecutive rows; nothing is copied."""
+        values = {name: column[rows] for name, column in self.values.items()}
+        return replace(self, values=values, rows=self.places_of(np.arange(rows.start, rows.stop)))
 
     def logged_advantages(self, name: str) -> pl.Series | None:
         """The logged advantages; None if there are none or they are not plain numbers."""

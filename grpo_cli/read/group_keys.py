@@ -49,6 +49,15 @@ class Coded:
         codes, first = _numbered(self.codes.to_numpy()[places].astype(np.uint64))
         return Coded(pl.Series(codes), pl.Series(first))
 
+    def cut(self, rows: slice) -> Coded:
+        """The same for consecutive rows whose codes no other row has."""
+        least, after = int(self.codes[rows.start]), len(self.first)
+        if rows.stop < len(self.codes):
+            after = int(self.codes[rows.stop])
+        codes = self.codes[rows].to_numpy() - np.uint32(least)
+        first = self.first[least:after].to_numpy() - np.uint32(rows.start)
+        return Coded(pl.Series(codes), pl.Series(first))
+
     def runs(self) -> tuple[Codes, Index]:
         """The code and the length of each run of rows with the same code."""
         codes = self.codes.to_numpy()

@@ -79,6 +79,18 @@ class Marked(NamedTuple):
         """The same for some of the rows."""
         return self._replace(rows=self.rows[places])
 
+    def cut(self, parts: Sequence[slice], columns: Mapping[str, pl.Series], *, typed: bool) -> list[Marked | None]:
+        """The same of consecutive parts of the rows, as `marked` gives it of each; `columns` are those of all rows."""
+        named = [mark for mark in self.marks if mark.flag and mark.values and {*mark.columns} <= {*columns}]
+        held = [(mark, _holds(columns, mark, typed=typed)) for mark in named]
+        found: list[Marked | None] = []
+        for rows in parts:
+            own = self.rows[rows]
+            nowhere = tuple(mark for mark, holds in held if not holds[rows].any())
+            nothing = not nowhere and own["mark"].null_count() == len(own)
+            found.append(None if nothing else Marked(self.marks, own, nowhere))
+        return found
+
     def counts(self) -> Counter[tuple[MarkKind, str, str]]:
         """How many rows each mark holds for, by kind, mark and reason."""
         found = self.rows.drop_nulls("mark").group_by("mark", "reason", maintain_order=True).len()

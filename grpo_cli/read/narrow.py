@@ -107,6 +107,40 @@ class Narrow(Located):
             marked=None if self.marked is None else self.marked.at(places),
         )
 
+    def cut(self, rows: slice, request: Request, warnings: tuple[str, ...], *, marked: Marked | None) -> Narrow:
+        """Only these consecutive rows, as if there were no others: no other row has a group or batch of theirs.
+
+        The request, the warnings and the marks are theirs.
+        """
+        groups = self.groups.cut(rows)
+        first = int(self.groups.codes[rows.start])
+        batch = self.table["batch"][rows].to_numpy()
+        batch = batch - batch[0]
+        table = []
+        for column in self.table[rows]:
+            name = column.name
+            if name == "group":
+                table.append(groups.codes.alias(name))
+            elif name == "batch":
+                table.append(pl.Series(name, batch))
+            elif name in ROLES and ROLES[name].kind == "key":
+                table.append(encode([column]).codes.alias(name))
+            elif name not in APART or column.any():
+                table.append(column)
+        return replace(
+            self,
+            table=pl.DataFrame(table),
+            request=request,
+            rows=self.places_of(np.arange(rows.start, rows.stop)),
+            height=rows.stop - rows.start,
+            groups=groups,
+            key=self.key[first : first + groups.size],
+            batches=int(batch.max()) + 1,
+            carried={name: column[rows] for name, column in self.carried.items()},
+            marked=marked,
+            warnings=warnings,
+        )
+
     @property
     def plan(self) -> Plan:
         """The plan to compute: the caller's, or a plan that counts rollouts if rows are parts of rollouts."""

@@ -104,18 +104,18 @@ def mixed_prompts(read: Located, coded: Coded, columns: Sequence[str], others: S
     return worst
 
 
+def rows_read(read: Located, coded: Coded, columns: Sequence[str]) -> Index:
+    """The rows whose texts `mixed_prompts` reads."""
+    return _compared_rows(read, coded) if columns else _stretches(read)
+
+
 def _mixed_texts(read: Located, coded: Coded, others: Sequence[str]) -> Mixed | None:
     """The groups with several prompts, according to a text column of any name; None if no column behaves like prompts.
 
     Prompts are sampled equally often, each in one group: every text repeats equally often, and only in that group.
     Responses do not repeat, extracted answers repeat unequally often, and labels occur in many groups.
     """
-    cheap = np.concatenate(_cheap_rows(read))
-    of_row = size_of(read.tables) / max(1, sum(read.lengths))
-    stretches = int(min(STRETCHES, max(1, BYTES / STRETCH / max(1, of_row))))
-    if len(cheap) > stretches * STRETCH:
-        firsts = np.linspace(0, len(cheap) - STRETCH, stretches).astype(np.int64)
-        cheap = cheap[np.unique(firsts[:, None] + np.arange(STRETCH))]
+    cheap = _stretches(read)
     if len(cheap) < 2 * _PROMPTS:
         return None
     codes = coded.codes.gather(cheap).to_list()
@@ -135,6 +135,17 @@ def _mixed_texts(read: Located, coded: Coded, others: Sequence[str]) -> Mixed | 
         if mixed := Mixed.of(column, prompts):
             return mixed
     return None
+
+
+def _stretches(read: Located) -> Index:
+    """All rows that are cheap to read, or runs of them."""
+    cheap = np.concatenate(_cheap_rows(read))
+    of_row = size_of(read.tables) / max(1, sum(read.lengths))
+    stretches = int(min(STRETCHES, max(1, BYTES / STRETCH / max(1, of_row))))
+    if len(cheap) > stretches * STRETCH:
+        firsts = np.linspace(0, len(cheap) - STRETCH, stretches).astype(np.int64)
+        cheap = cheap[np.unique(firsts[:, None] + np.arange(STRETCH))]
+    return cheap
 
 
 def _are_words(texts: Collection[str]) -> bool:

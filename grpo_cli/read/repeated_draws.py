@@ -149,6 +149,12 @@ class Draws:
         return Suspicion(f"group sizes are multiples of {usual} (up to {most})", usual)
 
 
+def shows_no_draws(coded: Coded) -> bool:
+    """Whether `Draws` of any of these groups would find nothing: all have the same few rows, which follow each other."""
+    rows = sizes(coded)
+    return coded.together and rows.max() < GIANT and bool((rows == rows[0]).all())
+
+
 def _multiples_of(size: int, counts: Counter[int]) -> int:
     return sum(count for rows, count in counts.items() if rows % size == 0)
 

@@ -461,6 +461,7 @@ def _without_effect(plan: Plan) -> list[str]:
     """Fields that were changed but that no part of the plan reads."""
     parts = [(name, getattr(plan, name)) for name in ("unit", "divisor", "alone", "groups", "weight", "distill")]
     parts += [(f"post.{op.name}", op) for op in plan.post]
+    unread = plan.unread
     unused = []
     for part, rule in parts:
         for field in fields(rule):
@@ -468,6 +469,6 @@ def _without_effect(plan: Plan) -> list[str]:
             value = getattr(rule, field.name)
             # The divisor's own line already names a changed ddof of the reported std.
             named = name == "divisor.ddof" and plan.divisor.level == "none"
-            if name in plan.unread and value != field.default and not named:
+            if name in unread and value != field.default and not named:
                 unused.append(f"{name} {exact(value)}")
     return [f"without effect: {', '.join(unused)}"] if unused else []

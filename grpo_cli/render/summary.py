@@ -49,9 +49,10 @@ def render(facts: Facts | FactsOfParts, console: Console) -> None:
         _print(BLOCKS, facts, sheet, SCREEN)
         return
     for part in facts.parts:
-        sheet.part(facts.plan_by, part.value)
-        _print(BLOCKS_OF_PART, part.facts, sheet)
-        sheet.blank()
+        with sheet.at_once():
+            sheet.part(facts.plan_by, part.value)
+            _print(BLOCKS_OF_PART, part.facts, sheet)
+            sheet.blank()
     total = f"{facts.rows:,} in {count(facts.groups, 'group')}"
     read = [("input", [file_list(facts.inputs)]), ("rows", [total])]
     sheet.rows([*read, *written(facts)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich.cells import cell_len
@@ -138,6 +139,21 @@ class Sheet:
         self.label = label
         self.width = max(console.width - label, NARROWEST)
         self.between = False  # whether an empty line comes first
+        self._styled = console.color_system is not None
+        self._waiting: list[Text] | None = None  # lines that are printed at once
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Print what comes in it as one: for a thousand parts, a call for each line takes most of the time."""
+        lines: list[Text] = []
+        self._waiting = lines
+        try:
+            yield
+        finally:
+            self._waiting = None
+            if lines:
+                joined = Text("\n").join(lines) if self._styled else Text("\n".join(line.plain for line in lines))
+                self.console.print(joined, soft_wrap=True, highlight=False)
 
     def row(self, label: str, lines: str | Iterable[str], style: str = "") -> None:
         """A label and its value; wrapped lines stay in the value's column, indented.
@@ -151,6 +167,10 @@ class Sheet:
         head = (label.ljust(self.label), "bold")
         for line in [lines] if isinstance(lines, str) else lines:
             for piece in self._wrap(line, self.width):
+                if not self._styled:
+                    self._print(Text(f"{head[0]}{piece}"))
+                    head = (" " * self.label, "")
+                    continue
                 value = Text(piece, style=style)
                 for pattern, colour in COLOURS.items():
                     value.highlight_regex(pattern, colour)
@@ -237,11 +257,14 @@ class Sheet:
         return lines
 
     def _print(self, text: Text) -> None:
-        if self.between:
-            self.console.print()
-            self.between = False
+        lines = [Text(), text] if self.between else [text]
+        self.between = False
         text.rstrip()
-        self.console.print(text, soft_wrap=True, highlight=False)
+        if self._waiting is not None:
+            self._waiting += lines
+            return
+        for line in lines:
+            self.console.print(line, soft_wrap=True, highlight=False)
 
 
 def aligned(columns: Iterable[Column], left: Collection[str] = ("text",)) -> list[str]:

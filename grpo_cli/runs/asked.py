@@ -172,12 +172,12 @@ def _outcomes(parts: Iterable[str]) -> dict[str, float | None]:
     return outcomes
 
 
-def plan_by_of(given: Given) -> PlanBy | None:
-    """The column of --plan-by, and plan and binding of each part; None without it."""
+def plan_by_of(given: Given, options: Mapping[str, Given] | None = None) -> PlanBy | None:
+    """The column of --plan-by, and plan and binding of each part; None without it. `options` are those of each part, if known."""
     if given.plan_by is None:
         return None
     plans = {}
-    for value, own in parts_of(given).items():
+    for value, own in (parts_of(given) if options is None else options).items():
         try:
             # An option for all plans may be for one with other rewards.
             plans[value] = plan_of(own), replace(binding_of(own), of_several=())

@@ -30,7 +30,8 @@ from grpo_cli.runs.asked import OnFiles, binding_of, is_silent, made, output_of,
 from grpo_cli.runs.gate import Gate
 from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.stats.document import asked_by
-from grpo_cli.stats.facts import Summary, same_everywhere, summarize
+from grpo_cli.stats.facts import Summary, same_everywhere
+from grpo_cli.stats.small_parts import summarize_each
 from grpo_cli.write.outputs import (
     Output,
     Target,
@@ -64,9 +65,10 @@ class Job(OnFiles):
     def of(cls, given: Given) -> Job:
         """What options ask for."""
         given = given.to_command("compute")
-        parts = plan_by_of(given)
+        of_parts = parts_of(given)
+        parts = plan_by_of(given, of_parts)
         plans = {"": plan_of(given)} if parts is None else {name: plan for name, (plan, _) in parts.plans.items()}
-        options = parts_of(given) or {"": given}
+        options = of_parts or {"": given}
         return made(
             cls,
             given,
@@ -217,7 +219,8 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
         of_parts = [merged_keys(narrow, tables, targets, only=output.only) for narrow in narrows] if targets else []
         merged = dict.fromkeys(chain.from_iterable(of_parts))  # parts may have the same keys
         of_outputs = [*skipped, *merged]
-        each = [_facts(job, part, read, of_outputs) for part in parts]
+        summaries = summarize_each([(part.scored, part.narrow) for part in parts])
+        each = [_facts(job, *one, read, of_outputs) for one in zip(parts, summaries, strict=True)]
         facts = each[0] if job.parts is None else _of_parts(job.parts, each, [*of_files, *of_outputs])
         if job.dry_run:
             facts = replace(facts, planned=_planned(output, parts, tables))
@@ -335,12 +338,11 @@ def _output_rows(scored: Scored, output: Output) -> RowNumbers | None:
     return np.flatnonzero(chosen)
 
 
-def _facts(job: Job, part: Computed, read: Collection[str], of_files: Sequence[str]) -> Facts:
+def _facts(job: Job, part: Computed, summary: Summary, read: Collection[str], of_files: Sequence[str]) -> Facts:
     """The summary and warnings before anything is written; `read` are the roles that plans read, `of_files` warn about files."""
     narrow = part.narrow
     scored = part.scored
     output = job.output
-    summary = summarize(scored, narrow)
     kept = int(scored.rows[".kept"].sum())
     of_tokens = () if output.tokens is None else (output.tokens.length,)
     warnings = warnings_of(summary, scored, read, of_tokens, of_files if job.parts is None else ())

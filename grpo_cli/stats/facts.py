@@ -249,12 +249,21 @@ def group_facts(scored: Scored) -> pl.DataFrame:
 
     If rollouts count, `size` is the number of rollouts and `rows` the number of rows.
     """
+    # If components are estimated separately, their sum may be constant while they are not.
+    groups = facts_of_lines(scored.groups, pl.lit(scored.plan.rewards.combine == "sum"))
+    if scored.plan.unit.take == "each":
+        return groups
+    rollouts = scored.rows.select("group", "rollout").unique("rollout")
+    sizes = np.bincount(rollouts["group"].to_numpy(), minlength=len(groups))
+    return groups.with_columns(size=pl.Series(sizes), rows="size")
+
+
+def facts_of_lines(groups: pl.DataFrame, of_sum: pl.Expr) -> pl.DataFrame:
+    """The same of lines of groups, where rows count; `of_sum` says whether the rewards of a line are estimated by their sum."""
     size = pl.max_horizontal(pl.col(".min").abs(), pl.col(".max").abs())
     spread = (pl.col(".max") - pl.col(".min")).fill_nan(None)  # polars has NaN <= NaN
     near = (spread <= NEARLY_CONSTANT * size) | (spread < NEAREST)
-    # If components are estimated separately, their sum may be constant while they are not.
-    of_sum = pl.lit(scored.plan.rewards.combine == "sum")
-    groups = scored.groups.select(
+    return groups.select(
         code="code",
         batch="batch",
         size=pl.col("size").cast(pl.Int64),
@@ -269,11 +278,6 @@ def group_facts(scored: Scored) -> pl.DataFrame:
         kept=".kept",
         zero_variance=".zero_variance",
     )
-    if scored.plan.unit.take == "each":
-        return groups
-    rollouts = scored.rows.select("group", "rollout").unique("rollout")
-    sizes = np.bincount(rollouts["group"].to_numpy(), minlength=len(groups))
-    return groups.with_columns(size=pl.Series(sizes), rows="size")
 
 
 def rows_of(groups: pl.DataFrame) -> pl.Series:

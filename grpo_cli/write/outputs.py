@@ -383,7 +383,9 @@ def metadata(
     """The Parquet metadata of the new column, without timestamps: the same input gives the same bytes."""
     scored, narrow = parts[0]
     by = narrow.request.by
-    plans = {own.request.value: of_part.plan.as_dict() for of_part, own in parts}
+    of_plans = {id(own.plan): own.plan for _, own in parts}  # many parts may have the same plan
+    as_dicts = {name: plan.as_dict() for name, plan in of_plans.items()}
+    plans = {own.request.value: as_dicts[id(own.plan)] for _, own in parts}
     rewards = {own.request.value: list(own.reward_names) for _, own in parts}
     entry: dict[str, Any] = {
         "version": 1,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
+from grpo_cli.errors import GrpoError
 from grpo_cli.read.groups import Groups, group, with_rollouts
 
 Judge = Callable[[Groups], Sequence[str] | None]
@@ -29,7 +30,23 @@ class Check:
     needs_whole_input: bool = False  # a stream, which sees a few groups at a time, leaves it out
     # Whether it judges how the plan counts the rows of a rollout: an audit, which finds that out, leaves it out.
     judges_counting: bool = False
+    # With --plan-by, many parts are asked about at once. A check that judges rows or groups one by one says nothing of any part if it
+    # says nothing of all of them. Of another, `idle` says when it has nothing to judge in any part. Otherwise each part is judged.
+    one_by_one: bool = False
+    idle: Callable[[Groups], bool] = lambda _: False
     comes_first: bool = False  # if --rows leaves rows out: its error is the reason for what other checks would find
+
+
+def may_speak(one: Check, groups: Groups) -> bool:
+    """Whether the check may say something of a part, if these are the groups of many parts, each with batches of its own."""
+    if one.idle(groups):
+        return False
+    if not one.one_by_one:
+        return True
+    try:
+        return bool(one.judge(groups))
+    except GrpoError:
+        return True
 
 
 def check(groups: Groups, checks: Sequence[Check]) -> tuple[str, ...]:

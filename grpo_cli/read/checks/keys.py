@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 from grpo_cli.errors import DataError, Way
 from grpo_cli.read.checks.check import Check
@@ -22,7 +23,7 @@ PROMPT_ID_OR_BLOCKS = (
 _KEYS = 4096  # keys that are looked at, at most: whether they end with an answer
 
 
-@Check
+@partial(Check, one_by_one=True)
 def ids_beside_a_text(groups: Groups) -> None:
     """Refuse a text as the key if an id beside it groups the rows differently: equal texts may be different prompts."""
     columns = groups.columns
@@ -37,14 +38,20 @@ def ids_beside_a_text(groups: Groups) -> None:
             )
 
 
-@Check
+@partial(Check, one_by_one=True)
 def missing_keys(groups: Groups) -> None:
     """Refuse rows without a key, or without a value in a column that divides groups or batches."""
     for name in (*groups.rule.key, *groups.rule.named_columns):
         refuse_missing(name, groups.columns.values[name], groups.columns.place)
 
 
-@Check
+def _holds_plain_keys(groups: Groups) -> bool:
+    """Whether no key is a list or an object."""
+    types = [groups.columns.values[name].dtype for name in groups.rule.key]
+    return not any(kind == JSON_TEXT or kind.is_nested() for kind in types)
+
+
+@partial(Check, idle=_holds_plain_keys)
 def one_record(groups: Groups) -> None:
     """Refuse a single row whose key is a list or an object that is no chat: usually a document with the rows inside."""
     columns = groups.columns
@@ -63,12 +70,25 @@ def one_record(groups: Groups) -> None:
             raise DataError(wrong, [*inside_of_record(columns.tables), inside, another])
 
 
-@Check
+def _prompts_in_key(groups: Groups) -> list[str]:
+    return [name for name in groups.rule.key if name.partition(".")[0] in PROMPT_TEXTS]
+
+
+def _begins_with_prompts(groups: Groups) -> bool:
+    """Whether the first key of each batch, and so of each part, is not empty; or was named, or is no prompt."""
+    prompts = _prompts_in_key(groups)
+    if groups.rule.key_is_named or not prompts:
+        return True
+    firsts = [canonical(groups.columns.values[name].gather(groups.batches.first)) for name in prompts]
+    return not any(all(map(is_empty, texts)) for texts in zip(*firsts, strict=True))
+
+
+@partial(Check, idle=_begins_with_prompts)
 def empty_keys(groups: Groups) -> None:
     """Refuse a prompt as the key if it is empty in every row."""
     columns = groups.columns
     rule = groups.rule
-    prompts = [name for name in rule.key if name.partition(".")[0] in PROMPT_TEXTS]
+    prompts = _prompts_in_key(groups)
     if rule.key_is_named or not prompts or groups.by_key.size == columns.height:
         return
     first = groups.by_key.first
@@ -81,7 +101,17 @@ def empty_keys(groups: Groups) -> None:
     raise DataError(wrong, PROMPT_ID_OR_BLOCKS, place=columns.place(0))
 
 
-@Check
+def _begins_with_questions(groups: Groups) -> bool:
+    """Whether the first key of each batch, and so of each part, does not end with an answer; or was named, or is no conversation."""
+    rule = groups.rule
+    if rule.key_is_named or groups.request.schema is not None:
+        return True
+    keys = [groups.columns.values[name] for name in {*rule.key} & {*CONVERSATIONS}]
+    firsts = [canonical(key.gather(groups.batches.first)) for key in keys]
+    return not any(_ends_with_answer(text) for texts in firsts for text in texts)
+
+
+@partial(Check, idle=_begins_with_questions)
 def answers_in_key(groups: Groups) -> None:
     """Refuse a conversation that was found as the key if it ends with the answer: rows of a prompt with other answers are other groups.
 

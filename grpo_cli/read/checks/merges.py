@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import PurePath
 
 from grpo_cli.errors import Cure, Cures, DataError, Way
@@ -18,6 +19,7 @@ from grpo_cli.read.repeated_draws import (
     by_baselines,
     is_several_rows_a_rollout,
     numberings,
+    shows_no_draws,
     size_by_samples,
 )
 from grpo_cli.values.paths import as_list
@@ -26,7 +28,18 @@ TWO = 2  # files or folders may be two runs
 _ONE_BATCH = Way("--batch-by", "input", "takes all rows as one batch")
 
 
-@Check
+def _merges_nothing(groups: Groups) -> bool:
+    """Whether no key has rows in several steps of any kind, or in several files."""
+    columns = groups.columns
+    rule = groups.rule
+    if rule.within is not None or not rule.key:
+        return True
+    steps = [columns.values[name] for name in groups.request.for_checks.steps if name not in rule.key]
+    apart = [*steps, columns.file] if len(columns.tables) > 1 else steps
+    return not any(spanning(groups.by_key, column) for column in apart)
+
+
+@partial(Check, idle=_merges_nothing)
 def silent_merge(groups: Groups) -> None:
     """Refuse a key that occurs in several steps or files, which may be several prompts, unless a flag decides."""
     columns = groups.columns
@@ -98,7 +111,13 @@ def _separates_draws(columns: Columns, name: str) -> bool:
     return size > 1 and after >= max(before, 1 / 2)
 
 
-@Check
+def _has_no_texts(groups: Groups) -> bool:
+    """Whether there are no texts that could differ inside a group."""
+    texts = groups.request.for_checks
+    return not (texts.prompts or texts.other_texts)
+
+
+@partial(Check, idle=_has_no_texts)
 def several_prompts(groups: Groups) -> Sequence[str]:
     """Groups with several prompts: an error if the key was not named, otherwise a warning."""
     mixed = groups.mixed
@@ -113,7 +132,19 @@ def several_prompts(groups: Groups) -> Sequence[str]:
     return (mixed.words(key, label),)
 
 
-@Check
+def _are_alike(groups: Groups) -> bool:
+    """Whether all groups have the same number of rows, which follow each other, and nothing else says what a draw is."""
+    request = groups.request
+    if not request.warn or groups.rule.size is not None:
+        return True
+    schema = request.schema
+    sources = (groups.columns.values[name] for name in request.for_checks.sources)
+    if (schema is not None and schema.centred) or any(spanning(groups.coded, column) for column in sources):
+        return False
+    return shows_no_draws(groups.coded)
+
+
+@partial(Check, idle=_are_alike)
 def several_draws(groups: Groups) -> Sequence[str]:
     """Warn of groups that may be several draws of a prompt, by their sizes, their order or the logged advantages."""
     columns = groups.columns
@@ -152,7 +183,16 @@ def several_draws(groups: Groups) -> Sequence[str]:
     return [suspicion.words(request.key, draws.sizes, named=bool(request.binding.group))]
 
 
-@Check
+def _is_one_batch_each(groups: Groups) -> bool:
+    """Whether no batch, and so no part, has rows of several steps or files."""
+    columns = groups.columns
+    if groups.rule.batch_by is not None or not groups.request.plan.uses_batch:
+        return True
+    apart = [*(columns.values[name] for name in groups.request.for_checks.steps), columns.file]
+    return not any(spanning(groups.batches, column) for column in apart)
+
+
+@partial(Check, idle=_is_one_batch_each)
 def unclear_batch(groups: Groups) -> None:
     """Refuse a plan that needs a batch, if it is unclear which steps or files are normalised together."""
     columns = groups.columns
@@ -169,7 +209,7 @@ def _batches(each: str) -> list[Way]:
     return [Way("--batch-by", each, "normalises each separately"), _ONE_BATCH]
 
 
-@Check
+@partial(Check, one_by_one=True)
 def divided_groups(groups: Groups) -> None:
     """Refuse a group with rows in several batches."""
     by = groups.rule.batch_name

@@ -20,7 +20,7 @@ from grpo_cli.read.marks import as_number
 _ROWS = Way("--rollout", "none", "treats rows as rollouts")
 
 
-@partial(Check, judges_counting=True)
+@partial(Check, judges_counting=True, one_by_one=True)
 def unequal_siblings(groups: Groups) -> None:
     """Refuse rows of one rollout with unequal rewards, unless something says which of them counts."""
     request = groups.request
@@ -48,7 +48,17 @@ def unequal_siblings(groups: Groups) -> None:
     )
 
 
-@partial(Check, judges_counting=True)
+def _has_found_none(groups: Groups) -> bool:
+    """Whether no rollout of several rows was found."""
+    return groups.found_rollouts is None
+
+
+def _counts_rollouts(groups: Groups) -> bool:
+    """Whether no rollout has several rows, or rollouts count."""
+    return groups.rollouts is None or groups.request.plan.unit.take != "each"
+
+
+@partial(Check, judges_counting=True, idle=_has_found_none)
 def rows_counted(groups: Groups) -> Sequence[str]:
     """Warn if a preset counts rows and the file shows that several of them are one rollout."""
     request = groups.request
@@ -59,7 +69,7 @@ def rows_counted(groups: Groups) -> Sequence[str]:
     return [f"{what}: --rollout-reward last counts each rollout once"]
 
 
-@partial(Check, judges_counting=True)
+@partial(Check, judges_counting=True, idle=_counts_rollouts)
 def lone_rollouts(groups: Groups) -> Sequence[str]:
     """Warn if no group has a second rollout: the rows of a rollout are then compared only with each other."""
     rollouts = groups.rollouts
@@ -71,7 +81,7 @@ def lone_rollouts(groups: Groups) -> Sequence[str]:
     return [f"{what}: name the prompt with --group"]
 
 
-@Check
+@partial(Check, one_by_one=True)
 def turns_in_order(groups: Groups) -> None:
     """Refuse rollouts whose turns do not ascend, if the estimator takes the rows below a turn for what follows it."""
     request = groups.request
@@ -94,7 +104,13 @@ def turns_in_order(groups: Groups) -> None:
         )
 
 
-@Check
+def _repeats_no_id(groups: Groups) -> bool:
+    """Whether no value of a column with the name of a rollout id repeats in a group."""
+    names = groups.request.for_checks.rollouts
+    return all(rollouts_by(groups, [name]).size == groups.columns.height for name in names)
+
+
+@partial(Check, idle=_repeats_no_id)
 def unnamed_rollouts(groups: Groups) -> Sequence[str]:
     """Ask about a column with the name of a rollout id whose values repeat: its rows may be parts of rollouts.
 

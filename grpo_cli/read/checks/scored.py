@@ -18,6 +18,8 @@ def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
     if plan.rewards.missing != "error":
         return
     missing = ~scorable
+    if not missing.any():
+        return
     binding = narrow.request.binding
     by_schema = narrow.left_out
     if (none := narrow.without_reward) is not None:

@@ -15,14 +15,14 @@ from grpo_cli.read.groups import Groups
 from grpo_cli.read.known_names import CONVERSATIONS, PROMPT_TEXTS
 
 
-@Check
+@partial(Check, one_by_one=True)
 def size_of_blocks(groups: Groups) -> None:
     """Refuse blocks without rows."""
     if groups.rule.size is not None and groups.rule.size < 1:
         raise UsageError(f"a block cannot have {groups.rule.size} rows", "--group-size takes 1 or more")
 
 
-@Check
+@partial(Check, one_by_one=True)
 def last_blocks(groups: Groups) -> None:
     """Refuse a last block with too few rows, unless --partial decides."""
     if groups.short is not None and groups.dropped is None:
@@ -36,7 +36,7 @@ def last_blocks(groups: Groups) -> None:
         )
 
 
-@partial(Check, needs_whole_input=True)
+@partial(Check, needs_whole_input=True, idle=lambda groups: groups.dropped is None)
 def nothing_left(groups: Groups) -> None:
     """Refuse a run if every row was dropped because its block was too short."""
     if groups.dropped is not None and groups.dropped.all():
@@ -44,7 +44,7 @@ def nothing_left(groups: Groups) -> None:
         raise DataError(f"{columns.tables[0].name}: no rows", f"{columns.height:,} dropped: incomplete last block")
 
 
-@Check
+@partial(Check, one_by_one=True)
 def other_sizes(groups: Groups) -> None:
     """Refuse groups whose size is not --expect-size."""
     columns = groups.columns
@@ -72,9 +72,12 @@ def other_sizes(groups: Groups) -> None:
         )
 
 
-@partial(Check, looks_at="all rows", once_per="all parts")
+@partial(Check, looks_at="all rows", once_per="all parts", one_by_one=True)
 def only_singletons(groups: Groups) -> None:
-    """Refuse a key whose groups all have a single row, if the plan compares the rows of a group."""
+    """Refuse a key whose groups all have a single row, if the plan compares the rows of a group.
+
+    Of many parts, one in which a group has two rows is enough.
+    """
     request = groups.request
     plan = request.plan
     key_words = request.layout.key_words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ _FOLLOWED = 4096  # groups that are looked at, at most: whether their logged adv
 _LINEAR = 1e-3
 
 
-@Check
+@partial(Check, one_by_one=True)
 def huge_rewards(groups: Groups) -> None:
     """Refuse rewards whose squares overflow: all advantages of their groups would be 0 or NaN."""
     columns = groups.columns
@@ -39,7 +40,7 @@ def huge_rewards(groups: Groups) -> None:
             )
 
 
-@Check
+@partial(Check, one_by_one=True)
 def unusable_values(groups: Groups) -> None:
     """Refuse an extra column of the plan that has no usable value in some row that counts."""
     columns = groups.columns
@@ -63,6 +64,7 @@ def unusable_values(groups: Groups) -> None:
 def _refuse_booleans(columns: Columns, name: str) -> None:
     """Refuse a column of log-probs that has booleans: false is read as 0, and true, which is 1, has been refused as too large."""
     rows = (columns.values[name] == 0).arg_true().to_numpy()
+    rows = rows[np.argsort(columns.places_of(rows), kind="stable")]  # in the order of the files
     done = 0
     for frame in columns.texts_at(rows, [name], as_json=False):
         for at, value in enumerate(frame[name].to_list()):
@@ -107,7 +109,14 @@ def _unusable(column: pl.Series, role: str) -> Iterator[tuple[str, pl.Series]]:
         yield "an empty list", column.list.len() == 0
 
 
-@Check
+def _has_named_rewards(groups: Groups) -> bool:
+    """Whether a flag names the rewards, there is one, or none is logged with its advantage."""
+    request = groups.request
+    logged = groups.columns.logged_advantages(request.layout.logged_column)
+    return bool(request.layout.flags.rewards) or len(request.rewards) == 1 or logged is None
+
+
+@partial(Check, idle=_has_named_rewards)
 def no_rewards_at_the_end(groups: Groups) -> None:
     """Refuse number columns that a layout takes for rewards if the logged advantages follow the columns before them."""
     columns = groups.columns
@@ -152,7 +161,7 @@ def _follow(codes: np.ndarray[Any, Any], total: Vector, logged: Vector) -> bool:
     return bool(away.max() <= _LINEAR * most)
 
 
-@Check
+@partial(Check, one_by_one=True)
 def missing_components(groups: Groups) -> Sequence[str]:
     """Warn of rows with only some of several rewards, unless the tool that wrote them is known to leave some out."""
     columns = groups.columns
@@ -174,7 +183,7 @@ def rows_with(rewards: Sequence[pl.Series]) -> pl.DataFrame:
     return pl.DataFrame(reward.is_finite().fill_null(value=False).alias(f"{at}") for at, reward in enumerate(rewards))
 
 
-@Check
+@partial(Check, one_by_one=True)
 def repeated_samples(groups: Groups) -> Sequence[str]:
     """Warn if a group repeats a sample: rollouts may have been written twice."""
     columns = groups.columns

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import sys
 from datetime import date
 from decimal import Decimal
 from functools import partial
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 
 import grpo_cli
 from grpo_cli.errors import DataError, GrpoError, UsageError
+from grpo_cli.read.tables import FileTable
 from tests.support.command import adv, facts_of, ran
 from tests.support.jobs import rows_of, write
 from tests.support.schema_files import WRITERS
@@ -514,6 +516,122 @@ def test_many_values_are_computed_as_each_alone() -> None:
         assert together.status.filter(mask).equals(alone.status)
         own = together.groups.filter(pl.col("env") == env)
         assert own.equals(alone.groups.select(own.columns), null_equal=True)
+
+
+FEATURES: dict[str, Any] = {
+    "": {},
+    "--masked-column bad=true": {"bad": lambda at: at % 7 == 3},
+    "--left-out-column why=oom": {"why": lambda at: "oom" if at % 11 == 3 else "" if at % 5 else "slow"},
+    "--missing zero": {"reward": lambda at: None if at % 9 == 4 else at % 3 / 2},
+    "--batch-by half --scale batch": {"half": lambda at: at // 60},
+    "--group-size 2 --partial keep": {},
+    "--facts": {"sample_id": lambda at: at % 60 // 2},  # repeats in some values
+    "--only": {"model": lambda at: "ab"[at % 2 if at < 90 else 0]},  # several sources in some groups
+    "--rows 'reward > 0'": {},
+    "--rollout traj --rollout-reward last": {"traj": lambda at: at // 2},
+    # Prompts are merged in some values.
+    "--dtype f32": {"prompt": lambda at: f"How much is {at // 6 if at < 130 else at} and one?"},
+    "--reward reward --reward fmt": {"fmt": lambda at: None if at % 13 == 5 else at % 2},
+}
+
+
+@pytest.mark.parametrize("words", FEATURES)
+def test_values_of_one_plan_are_told_of_as_each_alone(words: str) -> None:
+    """They are computed together, and cut: each has the facts and warnings that it has in a file of its own, by another path."""
+    drawn = random.Random(5)  # noqa: S311 - test data
+    rows = []
+    for at in range(180):  # groups of 6 and 12, as if some prompts were drawn twice
+        row = {"env": f"e{at // 30}", "id": at // 6 - (at // 6 % 5 == 1), "reward": drawn.choice([0.0, 0.5, 1.0])}
+        rows.append(row | {name: value(at) for name, value in FEATURES[words].items()})
+    if words == "--facts":
+        drawn.shuffle(rows)
+    write("all.jsonl", rows)
+    options = f"--method rloo -g id {words} --json"
+    if "--batch-by" in words:
+        options = options.replace("rloo", "grpo")
+    together = facts_of(f"compute all.jsonl --plan-by env --plan default: {options}")
+    of_file = {"version", "inputs", "outputs", "advantage_column", "more_columns", "seconds", "value"}
+    computed = rows_of("all.advantages.jsonl")
+    warned = 0
+    for part in together["parts"]:
+        write("own.jsonl", [row for row in rows if row["env"] == part["value"]])
+        alone = facts_of(f"compute own.jsonl {options} --force")
+        warned += len(alone["warnings"])
+        assert {**part, "value": ""} == {"value": ""} | {key: alone[key] for key in alone if key not in of_file}
+        ids = {row["id"] for row in rows if row["env"] == part["value"]}
+        assert rows_of("own.advantages.jsonl") == [row for row in computed if row["id"] in ids]
+    assert [part["value"] for part in together["parts"]] == list(dict.fromkeys(row["env"] for row in rows))
+    assert warned or words not in {"--facts", "--only", "--dtype f32"}
+
+
+def test_what_is_wrong_with_one_of_many_values_is_told_of_it() -> None:
+    rows = [{"env": f"e{at // 6}", "id": at // 3, "reward": at % 2, "step": 0} for at in range(60)]
+    wrong: dict[str, tuple[str, Any, str]] = {
+        "id": ("", None, "env = e7: a.jsonl:44: id is null or missing"),
+        "reward": ("", None, "error: a.jsonl:44: reward is null or missing"),
+        "step": ("", 1, "env = e7: a group key (14) has rows in several values of 'step'"),
+        "n": ("--method length-penalty --length-column n", -1, "env = e7: a.jsonl:44: n is negative"),
+        "env": ("", "e8", "a group key (14) has rows in several values of 'env'"),
+    }
+    for name, (words, value, said) in wrong.items():
+        some = [{"n": 1, **row} | ({name: value} if at == 43 else {}) for at, row in enumerate(rows)]
+        write("a.jsonl", some)
+        done = adv(f"compute a.jsonl --plan-by env --plan default: -g id {words} --missing error --force")
+        assert (done.status, said in done.err) == (1, True), (name, done.err)
+
+
+def lines_of(values: int) -> str:
+    drawn = random.Random(1)  # noqa: S311 - test data
+    text = "env,id,prompt,bad,reward\n"
+    for at in range(12 * values):
+        bad = str(drawn.random() < 0.2).lower()
+        text += f"e{at // 12},{at // 4},What is one and {at // 4}?,{bad},{drawn.choice([0, 1])}\n"
+    return text
+
+
+def counted(values: int, words: str) -> tuple[int, int]:
+    """How many functions a run calls, and how often it reads texts of a file."""
+    Path("a.csv").write_text(lines_of(values))
+    line = f"compute a.csv --plan-by env --plan default:method=rloo -g id --force {words}"
+    ran(line)  # what is loaded once
+    calls = readings = 0
+    read = FileTable.records
+
+    def records(*args: Any) -> Any:
+        nonlocal readings
+        readings += 1
+        return read(*args)
+
+    def count(_frame: object, event: str, _arg: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FileTable, "records", records)
+        before = sys.getprofile()
+        sys.setprofile(count)
+        try:
+            ran(line)
+        finally:
+            sys.setprofile(before)
+    return calls, readings
+
+
+@pytest.mark.parametrize(
+    ("words", "most"),  # a part by itself took 2,190, 7,650, 8,390, 4,980 and 10,830
+    [
+        ("-q", 1_200),
+        ("", 3_200),
+        ("--json", 6_000),
+        ("--masked-column bad=true -q", 3_000),
+        ("--masked-column bad=true", 5_200),
+    ],
+)
+def test_a_value_takes_few_steps_beside_those_of_its_rows(words: str, most: int) -> None:
+    """The work grows with the rows: nothing is read again for each value, and what is found for all rows is cut."""
+    few, many = counted(20, words), counted(120, words)
+    assert many[1] == few[1] <= 2
+    assert (many[0] - few[0]) / 100 < most
 
 
 def test_names_of_values_are_texts_whatever_their_type() -> None:
