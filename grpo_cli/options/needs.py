@@ -395,7 +395,7 @@ _SUBTRACTS_KL = Need(lambda asked: "kl" in asked.plan.needs, "has no effect with
 _IS_DRAWN = Need(_draws, "has no effect here")
 _NEEDS_SIZES = Need(lambda asked: asked.shows != LINES, "has no effect on the table of --by: it depends on signs alone")
 _SEVERAL = Need(
-    lambda asked: len(asked.given.reward) != 1 or bool(asked.plan.rewards.weights), "has no effect with a single reward"
+    lambda asked: len(asked.given.reward) != 1 or bool(asked.plan.rewards.weights), "has no effect with one reward"
 )
 _KL = Way("--kl-from", fill="POLICY,REFERENCE", lead="add")
 _OF_CHOICE = "it is for pass@K and solved_runs in --where and --by, and for --pick shortest"

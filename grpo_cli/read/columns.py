@@ -284,7 +284,7 @@ def _with_outcomes(columns: Columns) -> Columns:
                 shown = text[:SHOWN]
                 wrong = f"{columns.place(row)}: {name} is {shown!r}, which --map does not name"
                 pair = f'"{shown}=NUMBER"' if "," in text else f"{shown}=NUMBER"
-                raise DataError(wrong, f"add its value: --map '{pair}', nan for a missing reward") from None
+                raise DataError(wrong, f"add its value: --map '{pair}', nan for no reward") from None
         counted[name] = texts.replace_strict(rewards, return_dtype=pl.Float64)
     unused = tuple(text for text in outcomes if text not in used)
     return replace(columns, values={**columns.values, **counted}, unused=unused)

@@ -201,7 +201,7 @@ def with_names(draft: Layout, names: Sequence[str]) -> Layout:
 
 def of_single_reward(flag: str, reward: str) -> UsageError:
     """The error of an option about several rewards where one was found."""
-    wrong = f"{flag} has no effect with a single reward, {reward}"
+    wrong = f"{flag} has no effect with one reward, {reward}"
     return UsageError(wrong, [Way("--reward", lead="name several with"), "leave it out"])
 
 

@@ -26,7 +26,7 @@ from grpo_cli.stats.verdicts import EQUAL_AT, course, percent, steps_named, thre
 from grpo_cli.values.key_text import cut, labels_of
 
 # Outcomes of a group and its rows, in stacking order.
-OUTCOMES = ("varies", *EQUAL_AT, "singleton or unscored")
+OUTCOMES = ("varies", *EQUAL_AT, "singleton or no reward")
 RANGES = 8  # of lengths, with as many rollouts each
 FINISHED = "finished"
 TRUNCATED = "truncated"

@@ -24,10 +24,12 @@ from grpo_cli.render.text import (
     column_of_texts,
     count,
     file_list,
+    group_size,
     markdown_table,
     number,
     rescaled,
     row_count,
+    status_words,
     strip,
     text_outcomes,
 )
@@ -100,7 +102,7 @@ def render(facts: Inspected, console: Console, browse: str = "", *, asked: Colle
         if sections:
             sheet.blank()
     run = facts.steps or facts.by
-    heads = {"group_std": "in group", "zero_variance": label_of_equal(facts.summary.plan)}
+    heads = {"group_std": "spread", "zero_variance": label_of_equal(facts.summary.plan)}
     if run is not None:
         _sparklines(run, heads, sheet)
     if not full:
@@ -160,7 +162,7 @@ def _columns_of(rows: Sequence[RowLine]) -> list[Column]:
     if any(row.length is not None for row in rows):
         columns.append(("length", [number(row.length) for row in rows]))
     if any(row.status != "scored" for row in rows):
-        columns.append(("status", [row.status for row in rows]))
+        columns.append(("status", [status_words(row.status) for row in rows]))
     return columns
 
 
@@ -273,20 +275,16 @@ def _inputs(facts: Inspected) -> Sections:
     without = summary.unscorable - summary.left_out
     rows = row_count(summary.rows, summary.rollouts)
     if without:
-        rows += f", {without:,} without a finite reward"
+        rows += f", {without:,} without a reward"
     yield "rows", [rows, *map(clean, marked_lines(summary.marks))]
 
 
 def _groups(facts: Inspected) -> Sections:
     summary = facts.summary
     size = summary.group_sizes
-    groups = f"{summary.groups:,} of {size.max:,}"
-    if size.min < size.max:
-        groups = f"{summary.groups:,} of {size.min:,} to {size.max:,} {summary.unit}s, median {number(size.median)}"
-    elif summary.unit == "rollout":
-        groups += " rollouts"
+    groups = f"{summary.groups:,}, {group_size(size, summary.unit)}"
     if summary.singletons:
-        groups += f", {count(summary.singletons, 'group')} with a single reward"
+        groups += f", {count(summary.singletons, 'singleton')}"
     where = [clean(note) for note in summary.notes if note.startswith("where ")]
     yield "groups", [groups, clean(f"by {summary.key_note}"), *where]
 
@@ -351,7 +349,7 @@ def _signed(correlation: float | None) -> str:
 
 def _distribution(reward: Distribution) -> list[str]:
     """Mean, std, quartiles and histogram."""
-    return distribution_lines(reward) if reward.count else ["no finite reward"]
+    return distribution_lines(reward) if reward.count else ["no reward"]
 
 
 def _difficulty(facts: Inspected) -> Sections:

@@ -37,9 +37,9 @@ ROLLOUT_REWARD = {
     "mean": "the mean reward of its rows",
 }
 MISSING = {
-    "exclude": "rows without a finite reward are left out",
-    "zero": "rows without a finite reward are left out and get advantage 0",
-    "as-zero": "rows without a finite reward count as reward 0",
+    "exclude": "rows without a reward are left out",
+    "zero": "rows without a reward are left out and get advantage 0",
+    "as-zero": "rows without a reward count as reward 0",
 }
 PROPAGATES = {
     "row": "is",
@@ -167,12 +167,12 @@ def missing(plan: Plan) -> list[str]:
     if rule == "propagate":
         zeroed = plan.divisor.least is not None and plan.divisor.level in STD_OF_SINGLETON
         value = "0" if zeroed else "NaN"
-        return [f"a row without a finite reward {PROPAGATES[plan.nan_reach]} {value}"]
+        return [f"a row without a reward {PROPAGATES[plan.nan_reach]} {value}"]
     names = [op.name for op in plan.post]
     if rule == "zero" and "whiten" in names:
         before = names[: names.index("whiten")]
         if "nan_to_zero" in before:
-            return ["rows without a finite reward are left out of their group and count as 0 in whitening"]
+            return ["rows without a reward are left out of their group and count as 0 in whitening"]
     return [MISSING[rule]] if rule in MISSING else []
 
 
@@ -373,7 +373,7 @@ def _groups(plan: Plan) -> list[str]:
         lines.append(ZERO_VARIANCE[rule.zero_variance])
     if rule.std_threshold is not None:
         ddof = f" (ddof {plan.divisor.ddof})"
-        lines.append(f"zero-variance: all rewards equal, or std{ddof} <= {exact(rule.std_threshold)}")
+        lines.append(f"no gradient: all rewards equal, or std{ddof} <= {exact(rule.std_threshold)}")
     if rule.min_size > 1:
         lines.append(f"groups with fewer than {rule.min_size} scored rows {SMALL[rule.small]}")
     return lines

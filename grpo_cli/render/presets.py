@@ -136,7 +136,7 @@ def _rules(row: Preset) -> Mapping[str, list[str]]:
         "divides": parts["divisor"] or [divisor],
         "singletons": singletons,
         label_of_equal(plan): [plan_text.of_constant_groups(plan), *parts["groups"]],
-        "null rewards": [*missing, *plan_text.component_missing(plan)],
+        "no reward": [*missing, *plan_text.component_missing(plan)],
         "columns": plan_text.columns(plan),
     }
 

@@ -23,9 +23,11 @@ from grpo_cli.render.text import (
     duration,
     exact,
     file_list,
+    group_size,
     marked,
     number,
     row_count,
+    status_words,
     text_outcomes,
 )
 from grpo_cli.runs.compute_files import Facts, FactsOfParts
@@ -111,7 +113,7 @@ def inputs(facts: Facts) -> Sections:
         first, *others = summary.notes
         notes = [note for note in others if " = " not in note]
         yield "schema", [*map(clean, (first.removeprefix("read as "), *notes))]
-    status = [f"{size:,} {name}" for name, size in summary.status.items() if size]
+    status = [f"{size:,} {status_words(name)}" for name, size in summary.status.items() if size]
     line = f"{row_count(summary.rows, summary.rollouts)}: {', '.join(status)}"
     if facts.dropped_rows:
         line += f"; {facts.dropped_rows:,} not written"
@@ -123,12 +125,8 @@ def inputs(facts: Facts) -> Sections:
 def groups(facts: Facts) -> Sections:
     """Group sizes and the group key."""
     summary = facts.summary
-    size = summary.group_sizes
-    if size.min == size.max:
-        sizes = f"{summary.groups:,} x {count(size.max, summary.unit)}"
-    else:
-        sizes = f"{summary.groups:,} of {size.min:,} to {size.max:,} {summary.unit}s, median {number(size.median)}"
-    yield "groups", [f"{sizes}, by {clean(summary.key_note)}"]
+    sizes = group_size(summary.group_sizes, summary.unit)
+    yield "groups", [f"{summary.groups:,}, {sizes}, by {clean(summary.key_note)}"]
 
 
 def batches(facts: Facts) -> Sections:
@@ -148,7 +146,7 @@ def reward(facts: Facts) -> Sections:
     """The distribution of the rewards."""
     summary = facts.summary
     name = plan_text.weighted(summary.plan, summary.reward_columns, "r")
-    lines = ["no finite reward"]
+    lines = ["no reward"]
     if summary.reward.count:
         lines = distribution_lines(summary.reward)
         if summary.plan.shape:
@@ -196,7 +194,7 @@ def others(facts: Facts) -> Sections:
     """Singletons, small groups and rows without a reward or with a mark; what they get is among the rules of the method."""
     summary = facts.summary
     if summary.singletons:
-        groups = f"{count(summary.singletons, 'group')} with a single scored row"
+        groups = f"{count(summary.singletons, 'group')} with one reward"
         yield "singletons", [groups, *_keys(_skipped(facts, "singleton"), "reward")]
     small = _skipped(facts, "small-group")
     if small.groups:
@@ -205,10 +203,10 @@ def others(facts: Facts) -> Sections:
     yield "marked", [*map(clean, marked_lines(summary.marks))]
     if without := summary.unscorable - summary.left_out:
         empty = _skipped(facts, "unscorable")
-        lines = [f"{count(without, 'row')} without a finite reward"]
+        lines = [f"{count(without, 'row')} without a reward"]
         if empty.groups:
             lines.append(f"{count(empty.groups, 'group')} {_has(empty.groups)} no reward that counts")
-        yield "unscorable", [*lines, *_keys(empty, "")]
+        yield "no reward", [*lines, *_keys(empty, "")]
 
 
 def advantage(facts: Facts) -> Sections:

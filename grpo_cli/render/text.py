@@ -6,7 +6,7 @@ import math
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -14,6 +14,9 @@ from rich.text import Text
 
 from grpo_cli.errors import StepsApart, printable
 from grpo_cli.values.key_text import cut
+
+if TYPE_CHECKING:  # it loads polars, which listings do without
+    from grpo_cli.stats.facts import GroupSizes
 
 Column = tuple[str, Sequence[str]]  # the head of a column of a table, and its cells
 Sections = Iterator[tuple[str, list[str]]]  # labels with their lines
@@ -27,6 +30,11 @@ LARGEST = 1e4  # larger numbers need fewer than four decimals
 MINUTE = 60  # seconds
 MARKDOWN_DIGITS = 6  # of a number in a Markdown table
 HALF = 0.4  # height of the blocks if all values are equal
+# What a screen calls a status, where files and JSON have another name.
+STATUSES_SAID: Final[Mapping[str, str]] = {
+    "zero-variance": "no gradient", "unscorable": "no reward", "small-group": "small group", "left-out": "left out",
+    "not-a-rollout": "no rollout",
+}  # fmt: skip
 SHORTEST = 12  # a text beside its numbers is at least this many characters wide
 
 
@@ -77,6 +85,19 @@ def column(values: Sequence[float | None], scale: float = 0.0) -> list[str]:
 def count(size: int, noun: str) -> str:
     """`1 group`, `3,000 groups`."""
     return f"{size:,} {noun}" if size == 1 else f"{size:,} {noun}s"
+
+
+def group_size(sizes: GroupSizes, unit: str) -> str:
+    """`group size 8`, or `group size 1 to 8, median 4.5`; with the unit if it is no row."""
+    units = " rollouts" if unit == "rollout" else ""
+    if sizes.min == sizes.max:
+        return f"group size {sizes.max:,}{units}"
+    return f"group size {sizes.min:,} to {sizes.max:,}{units}, median {number(sizes.median)}"
+
+
+def status_words(status: str) -> str:
+    """What a screen calls a status: `no gradient` is `zero-variance` in files and in JSON."""
+    return STATUSES_SAID.get(status, status)
 
 
 def row_count(rows: int, rollouts: int) -> str:

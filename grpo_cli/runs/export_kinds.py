@@ -386,7 +386,7 @@ def _with_reward(inspection: Inspection, groups: Mask, *, all_rows: bool) -> Rol
         counts = (reward.is_not_null() | of_rollout.is_null()).to_numpy()
         found = found.keep(counts[found.rows], "not the row that represents its rollout")
     found = found.keep(~inspection.narrow.left_out.to_numpy()[found.rows], "left out of their groups")
-    return found.keep(np.isfinite(found.rewards), "no finite reward")
+    return found.keep(np.isfinite(found.rewards), "no reward")
 
 
 def _refuse_text_of_record(rollouts: Rollouts, narrow: Narrow, column: str) -> None:

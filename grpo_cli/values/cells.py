@@ -87,7 +87,7 @@ _SHOWN = 40  # characters of a value in a message
 _SMALL = 1e-4  # polars and Python write smaller numbers in different ways
 _CURES = (
     "name a column of numbers",
-    Way("--map", why="gives each text of a reward a number (nan: a missing reward)", fill="TEXT=NUMBER,..."),
+    Way("--map", why="gives each text of a reward a number (nan: no reward)", fill="TEXT=NUMBER,..."),
     Way("--reward", why="takes a part of an object", fill="COL.PART"),
 )
 

@@ -130,7 +130,7 @@ def test_rows_without_text_or_reward_are_left_out_and_counted() -> None:
 {"prompt": "p", "completion": "c", "reward": 0.1}
 {"prompt": "p", "completion": "d", "reward": 0.0}
 """)
-    reasons = {"no finite reward": 2, "no prompt or completion": 2, "not among the best 1 of its group": 1}
+    reasons = {"no reward": 2, "no prompt or completion": 2, "not among the best 1 of its group": 1}
     assert dropped_of("--to sft") == reasons
     assert rows_of("out.jsonl") == [{"prompt": "p", "completion": "c", "reward": 0.1}]
 

@@ -159,7 +159,7 @@ def test_groups_of_several_sizes_cannot_be_trained_on_by_trl() -> None:
 def test_an_export_of_nothing_is_an_error_with_the_reasons_and_no_file(quiet: str) -> None:
     done = adv(f"export in.jsonl {GROUPED} --to pairs --min-margin 2 -o out.jsonl{quiet}")
     assert (done.status, Path("out.jsonl").exists()) == (1, False)
-    assert "no record for pairs is left of 7 rows: 1 no finite reward; 6 not used in any pair" in done.err
+    assert "no record for pairs is left of 7 rows: 1 no reward; 6 not used in any pair" in done.err
 
 
 def test_a_gate_on_records_is_judged_before() -> None:

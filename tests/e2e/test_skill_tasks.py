@@ -14,7 +14,7 @@ SKILL = adv("skill").out
 # What is printed, where ... stands for anything.
 TASKS = {
     # which groups have equal rewards
-    "inspect rewards.jsonl --where 'std == 0'": "3 of 1 to 5 rows, median 4, 1 group with a single reward\n...#1  multiply-6-7 ...#2  fibonacci-50 ",
+    "inspect rewards.jsonl --where 'std == 0'": "3, group size 1 to 5, median 4, 1 singleton\n...#1  multiply-6-7 ...#2  fibonacci-50 ",
     # how hard is one prompt: five of eight
     "inspect rewards.jsonl --show add-17-25": "scored 8  mean 0.625 ...  1       1     0.7246 ...  8       0    -1.2076 ",
     # leave-one-out advantages: 1 - 4/7 and -5/7

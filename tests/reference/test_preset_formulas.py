@@ -293,9 +293,9 @@ def test_the_least_std_is_said_and_cannot_be_negative() -> None:
     assert dict(plan_text.parts(Plan.of({"divisor.least": 1e-6, "divisor.level": "none"})))["not used"] == [
         "without effect: divisor.least 1e-06"
     ]
-    assert plan_text.missing(plan("roll-agentic-reward-norm")) == ["a row without a finite reward makes its group 0"]
+    assert plan_text.missing(plan("roll-agentic-reward-norm")) == ["a row without a reward makes its group 0"]
     assert plan_text.missing(plan("roll-agentic-reward-norm --scale none")) == [
-        "a row without a finite reward makes its group NaN"
+        "a row without a reward makes its group NaN"
     ]
     with pytest.raises(UsageError, match=r"divisor\.least cannot be negative"):
         Plan.of({"divisor.least": -1.0})

@@ -75,12 +75,12 @@ def test_openrlhf_clips_what_is_left_after_the_baseline_and_not_the_reward() -> 
 @pytest.mark.parametrize(
     ("name", "said", "spoiled"),
     [
-        ("trl-grpo", "rows without a finite reward are left out and get advantage 0", []),
-        ("swift-grpo", "rows without a finite reward count as reward 0", []),
-        ("swift-gdpo", "rows without a finite reward are left out of their group and count as 0 in whitening", []),
-        ("tunix-grpo", "a row without a finite reward makes its group NaN", [0, 1, 2, 3]),
-        ("trinity-remax", "a row without a finite reward is NaN", [2]),
-        ("openrlhf-reinforce", "a row without a finite reward makes its batch NaN", [0, 1, 2, 3, 4, 5]),
+        ("trl-grpo", "rows without a reward are left out and get advantage 0", []),
+        ("swift-grpo", "rows without a reward count as reward 0", []),
+        ("swift-gdpo", "rows without a reward are left out of their group and count as 0 in whitening", []),
+        ("tunix-grpo", "a row without a reward makes its group NaN", [0, 1, 2, 3]),
+        ("trinity-remax", "a row without a reward is NaN", [2]),
+        ("openrlhf-reinforce", "a row without a reward makes its batch NaN", [0, 1, 2, 3, 4, 5]),
     ],
 )
 def test_what_is_said_of_missing_rewards_is_what_happens(name: str, said: str, spoiled: list[int]) -> None:
@@ -94,7 +94,7 @@ def test_what_is_said_of_missing_rewards_is_what_happens(name: str, said: str, s
     [  # the page of presets has what is said of singletons
         ("trl-sdpo-none", "divides", "the constant 1.0001"),
         ("trl-rloo", "divides", "none"),
-        ("trinity-grpo", "null rewards", "stop the run (--missing changes that)"),
+        ("trinity-grpo", "no reward", "stop the run (--missing changes that)"),
     ],
 )
 def test_a_rule_of_a_preset_is_said_in_a_few_words(name: str, rule: str, wanted: str) -> None:

@@ -53,6 +53,7 @@ from tests.support.command import Done, adv
 from tests.support.jobs import samples_in
 from tests.support.json_schemas import DOCUMENTS, sentences
 from tests.support.readings import OUTCOMES, readings
+from tests.support.terms import TERMS
 from tests.unit.test_rooms import PACKAGE, RULES
 
 ROOT = PACKAGE.parent
@@ -268,7 +269,7 @@ def presets() -> str:
         formula = f"refused: {row.refused}" if row.refused else "; ".join(facts["formula"]).replace(":;", ":")
         singletons = "" if row.refused else "; ".join(facts["rules"]["singletons"])
         frameworks.setdefault(row.framework, []).append([f"`{name}`", plain(formula), plain(singletons)])
-    header = "preset | computes | groups of one row"
+    header = "preset | computes | singletons"
     return sections({framework: table(header, rows) for framework, rows in frameworks.items()})
 
 
@@ -298,6 +299,11 @@ def audit_verdicts() -> str:
     total = [sum(counts[name] for counts in recorded.values()) for name in next(iter(recorded.values()))]
     head = "logs | the right formula | it is among those that fit as well | no formula | a wrong one"
     return table(head, [*rows, ["all", *map(str, total)]])
+
+
+def terms() -> str:
+    """What screens call things that code calls otherwise."""
+    return table("on screens and pages | what it is | options, JSON, Python", (row[:3] for row in TERMS))
 
 
 def formats() -> str:
@@ -416,7 +422,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "formats": formats, "gates": gates, "short names": short_names,
     "part options": lambda: names(EVERY[name].flag for name in OF_PART),
     "formula functions": lambda: names(expression.FUNCTIONS), "formula names": formula_names,
-    "export kinds": export_kinds, "documents": documents, "rooms": rooms, "browse keys": browse_keys,
+    "export kinds": export_kinds, "documents": documents, "rooms": rooms, "browse keys": browse_keys, "names": terms,
 }  # fmt: skip
 
 

@@ -216,7 +216,7 @@ def _other_rows(case: Case) -> Mask:
 
 _TESTS: Final[tuple[tuple[str, str, Callable[[Case], Mask]], ...]] = (
     ("zeroed", "every row of the group was logged as 0: it was dropped, masked or filtered", lambda case: case.every(case.logged == 0)),
-    ("rounding", "float32 noise in a constant group: the mean of equal rewards is off in its last bits, where the formula gives 0", _rounding),
+    ("rounding", "float32 noise in a group without a gradient: the mean of equal rewards is off in its last bits, where the formula gives 0", _rounding),
     ("spike", "float32 leave-one-out spikes: the other rewards are equal, and the row was divided by the float32 error of their std, E[r^2] - E[r]^2 (NeMo-RL before its pull request 4158)", _spiked),
     ("clipped", "the logged values stop at a bound that the formula passes: they were clipped", _clipped),
     ("sign", "the logged values have the opposite sign", lambda case: case.agrees(-case.computed)),

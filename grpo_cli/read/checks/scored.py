@@ -71,4 +71,4 @@ def refuse_singletons(plan: Plan, scored: pl.Series, narrow: Narrow) -> None:
     row = singletons.arg_max() or 0
     name = narrow.label(narrow.table["group"][row])
     cure = Way("--singleton", why="decides what it gets", fill="zero|raw|unit|nan|null|drop")
-    raise DataError(f"{narrow.place(row)}: the group {name} has a single scored row", cure)
+    raise DataError(f"{narrow.place(row)}: the group {name} is a singleton: one row has a reward", cure)

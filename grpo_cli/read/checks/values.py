@@ -36,7 +36,7 @@ def huge_rewards(groups: Groups) -> None:
             row = huge.arg_max() or 0
             raise DataError(
                 f"{columns.place(row)}: {name} is {column[row]:g}, the largest reward is {_LARGEST:g}",
-                ["its square would overflow", "is it a marker for a missing reward?"],
+                ["its square would overflow", "does it mark rows without a reward?"],
             )
 
 

@@ -14,8 +14,8 @@ import vl_convert
 
 from grpo_cli.render.figures import Figure, figures
 from grpo_cli.render.report.charts import SHADES, chart, picture
-from grpo_cli.render.text import count, number
-from grpo_cli.runs.group_rows import GroupTable
+from grpo_cli.render.text import count, number, status_words
+from grpo_cli.runs.group_rows import GroupRows, GroupTable
 from grpo_cli.stats.document import document
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.verdicts import percent
@@ -67,12 +67,19 @@ def _table(groups: GroupTable) -> dict[str, Any]:
         "shown": groups.shown,
         "solved": groups.solved,
         "heads": groups.heads,
-        "rows": {place: document(rows) for place, rows in groups.rows.items()},
+        "rows": {place: _rows(groups.heads, rows) for place, rows in groups.rows.items()},
         "values": [_packed(values) for values in zip(*groups.lines, strict=True)],
         "keys": _packed([None if key == label else key for key, label in zip(groups.keys, short, strict=True)]),
         "beginnings": _packed(groups.beginnings),
         "strips": _packed(groups.strips),
     }
+
+
+def _rows(heads: Sequence[str], rows: GroupRows) -> dict[str, Any]:
+    """The rows of a group, with the statuses that screens say."""
+    at = heads.index("status")
+    lines = [[*line[:at], status_words(line[at]), *line[at + 1 :]] for line in rows.lines]
+    return document(rows) | {"lines": lines}
 
 
 def _packed(values: Sequence[Any]) -> dict[str, Any]:

@@ -95,5 +95,5 @@ def test_conversations_have_a_length_too() -> None:
 
 def test_nothing_is_solved_where_no_reward_is_known() -> None:
     frame = pl.read_csv(b"prompt_id,prompt,response,reward\na,p,x,NaN\na,p,y,NaN\n")
-    with pytest.raises(grpo_cli.DataError, match="no record for sft is left of 2 rows: 2 no finite reward"):
+    with pytest.raises(grpo_cli.DataError, match="no record for sft is left of 2 rows: 2 no reward"):
         grpo_cli.export(frame, "sft", pick="shortest", missing="exclude")

@@ -69,7 +69,7 @@ def test_each_rule_for_a_singleton() -> None:
 
 
 def test_a_singleton_may_stop_the_run() -> None:
-    with pytest.raises(DataError, match="row 5: the group c has a single scored row"):
+    with pytest.raises(DataError, match="row 5: the group c is a singleton"):
         of(REWARDS, KEYS, singleton="error")
     assert of("1 3 5 5", "aabb", singleton="error", scale="none") == numbers("-1 1 0 0")
 

@@ -462,7 +462,7 @@ def test_a_text_may_be_a_missing_reward(word: str, to: Any) -> None:
     path = made(f"prompt_id,reward\na,1\na,{word}\na,0\n", "a.csv")
     said = refused(path)
     assert f"reward is '{word}', " in said
-    assert "--map TEXT=NUMBER,... gives each text of a reward a number (nan: a missing reward)" in said
+    assert "--map TEXT=NUMBER,... gives each text of a reward a number (nan: no reward)" in said
     mapped = refused(path, map={word: to})
     assert "reward is null or missing, " in mapped
     assert "--missing exclude" in mapped

@@ -128,8 +128,8 @@ def check_rewards(lines: Lines, rows: Counted) -> None:
 
 def check_groups(lines: Lines, rows: Counted) -> None:
     sizes = [*Counter(row["prompt_id"] for row in rows.rows).values()]
-    same = f"{len(sizes)} x {counted(sizes[0], 'row')}", f"{len(sizes)} of {sizes[0]}"  # as compute and inspect say it
-    different = f"{len(sizes)} of {min(sizes)} to {max(sizes)} rows, median {statistics.median(sizes):g}"
+    same = f"{len(sizes)}, group size {sizes[0]}"
+    different = f"{len(sizes)}, group size {min(sizes)} to {max(sizes)}, median {statistics.median(sizes):g}"
     assert lines["groups"].startswith(same if len({*sizes}) == 1 else different)
 
 
@@ -154,6 +154,10 @@ def said_of(command: str, rows: Counted, options: Options) -> tuple[Lines, list[
     return clauses(done.out), advantages
 
 
+# What the summary calls a status.
+SAID = {"no gradient": "zero-variance", "no reward": "unscorable", "left out": "left-out", "small group": "small-group"}
+
+
 def times(clause: str, lines: Lines, label: str) -> int:
     """The count that a sentence says; 0 without the sentence."""
     found = [int(match[1]) for match in of(clause, lines, label)]
@@ -168,16 +172,17 @@ def test_every_count_in_a_summary_is_that_of_its_rows(drawn: list[Row], options:
     lines, advantages = said_of("compute", rows, {**options, **rules})
     total, said, dropped = one(r"^(\d+): (.*?)(?:; (\d+) not written)?$", lines, "rows")
     assert int(total) == len(rows.rows) == len(advantages) + int(dropped or 0)
-    assert {kind: int(number) for number, kind in (part.split(" ") for part in said.split(", "))} == rows.statuses
+    counts_said = dict(part.split(" ", 1)[::-1] for part in said.split(", "))
+    assert {SAID.get(kind, kind): int(number) for kind, number in counts_said.items()} == rows.statuses
     check_groups(lines, rows)
     check_rewards(lines, rows)
     counts = [len(found) for found in rows.of_groups.values()]
-    assert times(r"^(\d+) groups? with a single scored row", lines, "singletons") == counts.count(1)
+    assert times(r"^(\d+) groups? with one reward", lines, "singletons") == counts.count(1)
     assert times(r"(\d+) (?:more )?left out of their groups", lines, "marked") == rows.out
     assert times(r"(\d+) (?:more )?masked: not trained on, the rewards count", lines, "marked") == rows.masked
-    assert times(r"^(\d+) rows? without a finite reward", lines, "unscorable") == rows.missing
+    assert times(r"^(\d+) rows? without a reward", lines, "no reward") == rows.missing
     none = counts.count(0) if rows.missing else 0
-    assert times(r"^(\d+) groups? ha(?:s|ve) no reward that counts", lines, "unscorable") == none
+    assert times(r"^(\d+) groups? ha(?:s|ve) no reward that counts", lines, "no reward") == none
     constant = len(rows.constant)
     comparable = len(rows.comparable)
     if constant:
@@ -197,13 +202,13 @@ def test_every_count_of_inspect_is_that_of_its_rows(drawn: list[Row], options: O
     rows = Counted([*USUAL, *drawn], options)
     lines, _ = said_of("inspect", rows, options)
     assert int(one(r"^(\d+)(?:,|$)", lines, "rows")[0]) == len(rows.rows)
-    assert times(r"(\d+) without a finite reward", lines, "rows") == rows.missing
+    assert times(r"(\d+) without a reward", lines, "rows") == rows.missing
     assert times(r"(\d+) (?:more )?left out of their groups", lines, "rows") == rows.out
     assert times(r"(\d+) (?:more )?masked: not trained on, the rewards count", lines, "rows") == rows.masked
     check_groups(lines, rows)
     check_rewards(lines, rows)
     counts = [len(found) for found in rows.of_groups.values()]
-    assert times(r"(\d+) groups? with a single reward", lines, "groups") == counts.count(1)
+    assert times(r"(\d+) singletons?", lines, "groups") == counts.count(1)
     means = [statistics.mean(found) for found in rows.comparable]
     inside = sum(0.2 <= mean <= 0.8 for mean in means)
     within = rf"^{inside} of {counted(len(means), 'group')} from 0\.2 to 0\.8, both included; mean (\S+)"
