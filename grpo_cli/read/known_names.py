@@ -139,7 +139,12 @@ TOOLS = ("tools", "tool_defs", "info.oai_tools")
 # Why a response ended, and the reasons that mean it was cut off.
 STOPS = ("finish_reason", "stop_reason")
 TRUNCATED = ("truncated", "is_truncated", *STOPS)
-CUT_OFF = ("length", "max_tokens", "max_length", "model_length", "truncated", "true", "1")
+CUT_OFF = (
+    "length", "max_tokens", "max_length", "model_length", "truncated", "true", "1",
+    "max_output_tokens",  # of OpenAI's responses, which NeMo Gym keeps
+    "max_response_length_exceeded",  # of rLLM
+    "response_truncated",  # of Trinity-RFT
+)  # fmt: skip
 # What a response is compared with: shown first among the fields.
 TRUTHS = (
     "answer", "ground_truth", "gold", "target", "solution", "label", "expected", "expected_answer", "reference_answer",

@@ -172,7 +172,8 @@ def _wanted(layout: Layout, rule: Rule, roles: Mapping[str, str], checked: ForCh
 
     logged: dict[str, Kind] = {layout.logged_column: "number"} if layout.logged_column else {}
     for name, kind in {**binding.carried, **logged}.items():
-        is_known = name in layout.names or name in logged
+        of_schema = layout.schema is not None and name == layout.schema.stop
+        is_known = name in layout.names or name in logged or of_schema
         wanted.carry(name, kind, "optional" if is_known else "required")
     return wanted
 

@@ -24,6 +24,7 @@ from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.stats.inspection import Inspection, View, score_groups, what_is_read, with_facts
 from grpo_cli.stats.off_policy import OffPolicy, off_policy
 from grpo_cli.stats.verdicts import with_other, with_verdicts
+from grpo_cli.values.paths import is_there
 from grpo_cli.write.outputs import refuse_path
 from grpo_cli.write.write_outputs import Phase
 
@@ -104,9 +105,15 @@ def scored(
     tables: Sequence[Table], binding: Binding, plan: Plan, view: View, *, warn: bool = True, over: OverTables = map
 ) -> Inspection:
     """Let `over` read what the plan and the view need, and score it; there are no facts yet."""
-    binding, plan, columns = what_is_read(column_names(tables), binding, plan, view)
+    binding, plan, columns = what_is_read(column_names(tables), binding, plan, view, _stop(tables))
     narrow = read(layout(tables, binding), plan, warn=warn, over=over)
     return score_groups(narrow, narrow.plan, columns)
+
+
+def _stop(tables: Sequence[Table]) -> str:
+    """The column of the schema that says why a response ended, if it can be there."""
+    schema = tables[0].schema
+    return schema.stop if schema is not None and schema.stop and is_there(schema.stop, column_names(tables)) else ""
 
 
 def view_of(given: Given, **steps: bool) -> View:

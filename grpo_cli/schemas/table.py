@@ -191,6 +191,7 @@ class Schema:
     centred: bool = False  # the logged advantage is reward - baseline, undivided
     one_size: bool = False  # all groups have the same size, and the logged advantages of each add up to zero
     length: str = ""  # the column with the length of the response; empty: none is known
+    stop: str = ""  # the column that says why a response ended, such as at its longest length; empty: one found by name
     logprobs: Mapping[str, str] = field(default_factory=dict)  # lists of log-probs of tokens, by option of `inspect`
     rollout: tuple[str, ...] = ()  # ids of the rollout that a row is part of: the first that is not null counts
     parts: bool = False  # a row is a part of a rollout, which no preset counts by itself

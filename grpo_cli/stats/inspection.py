@@ -279,11 +279,14 @@ class Inspection:
 
 
 def what_is_read(
-    names: Sequence[str], binding: Binding, plan: Plan, view: View
+    names: Sequence[str], binding: Binding, plan: Plan, view: View, stop: str = ""
 ) -> tuple[Binding, Plan, dict[str, str]]:
-    """A binding that also reads the columns of the view, a plan that no row stops, and the column of each part of the view."""
+    """A binding that also reads the columns of the view, a plan that no row stops, and the column of each part of the view.
+
+    `stop` is the column of the schema that says why a response ended.
+    """
     plan = never_stopping(plan)
-    columns = _columns(names, view, binding)
+    columns = _columns(names, view, binding, stop)
     steps = [name for name in known_names.STEP_LIKE if name in names and name in view.named]
     return _with_columns(binding, plan, columns, view, steps), plan, columns
 
@@ -371,7 +374,7 @@ def prompt_columns(narrow: Narrow) -> tuple[str, ...]:
 # --- columns -----------------------------------------------------------------------------------------------
 
 
-def _columns(names: Sequence[str], view: View, binding: Binding) -> dict[str, str]:
+def _columns(names: Sequence[str], view: View, binding: Binding, stop: str) -> dict[str, str]:
     """The column of each part of the view: the named column, else the first known name that exists."""
     free = [name for name in names if name not in {*binding.group, *binding.rewards}]
 
@@ -390,7 +393,7 @@ def _columns(names: Sequence[str], view: View, binding: Binding) -> dict[str, st
         "prompt": first(known_names.PROMPTS),
         "named": view.text,
         "cluster": view.cluster,
-        "stop": first(known_names.TRUNCATED, names) if shown or "truncated" in view.named else None,
+        "stop": stop or first(known_names.TRUNCATED, names) if shown or "truncated" in view.named else None,
         "advantage": first(known_names.ADVANTAGES, names),
         "version": first(known_names.VERSIONS, names) if view.logprobs else None,
     }
@@ -734,7 +737,7 @@ def truncated(of: Inspection) -> Vector | None:
 
 def _truncated(narrow: Narrow, columns: Mapping[str, str]) -> Vector | None:
     column = narrow.carried.get(columns.get("stop", ""))
-    if column is None:
+    if column is None or column.null_count() == len(column):
         return None
     reasons = bare_texts(column).str.to_lowercase()
     return reasons.is_in([*known_names.CUT_OFF]).fill_null(value=False).cast(pl.Float64).to_numpy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import polars as pl
@@ -143,3 +144,63 @@ def test_masked_rows_count_in_one_plan_and_not_in_the_other() -> None:
     assert [row[other] and round(float(row[other]), 6) for row in rows] == [0.333333, 0.333333, -0.666667, ""]
     done = adv("compare a.csv --masked-column masked --method grpo --method grpo,masked-rows=drop")
     assert "masked-rows cannot be 'drop'" in done.err
+
+
+# Rows of known layouts: what says of the last row that its response was cut off, and the column by which it is found.
+LAYOUTS = {
+    "status": [
+        {"group_index": at // 2, "index": at, "prompt": "p", "response": "r", "response_length": 7, "reward": at % 2, "status": "truncated" if at == 3 else "completed"}
+        for at in range(4)
+    ],
+    "truncate_status": [
+        {"eid": {"batch": 0, "task": at // 2, "run": at % 2, "step": 0}, "reward": at % 2, "response_length": 3, "truncate_status": "response_truncated" if at == 3 else None}
+        for at in range(4)
+    ],
+    "response.incomplete_details.reason": [
+        {"responses_create_params": {}, "response": {"incomplete_details": {"reason": "max_output_tokens"} if at == 3 else None}, "reward": at % 2, "_ng_task_index": at // 2, "_ng_rollout_index": at % 2}
+        for at in range(4)
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("column", LAYOUTS)
+def test_responses_that_are_cut_off_are_found_by_the_column_of_the_layout(column: str) -> None:
+    lines = "".join(f"{json.dumps(row)}\n" for row in LAYOUTS[column])
+    Path("a.jsonl").write_text(lines)
+    found = facts_of("inspect a.jsonl")
+    assert found["schema"] is not None
+    assert found["truncated"] == {
+        "column": column,
+        "rows": 1,
+        "share": 0.25,
+        "unsolved_share": 0.0,
+        "solved_share": 0.5,
+    }
+    assert f"1 of 4 responses (25%), by {column}" in ran("inspect a.jsonl").out
+    assert adv("inspect a.jsonl --fail-on 'truncated.rows > 0'").status == 3
+
+
+def test_an_episode_of_rllm_says_why_it_ended() -> None:
+    for at in range(2):
+        episode = {
+            "training_step": 0, "episode_id": f"t:{at}", "task_hash": "h", "termination_reason": "max_response_length_exceeded" if at else "env_done",
+            "trajectories": [{"name": "solver", "uid": f"u{at}", "reward": 1 - at}],
+        }  # fmt: skip
+        Path(f"episode_hash1_id{at}.json").write_text(json.dumps(episode))
+    assert facts_of("inspect .")["truncated"] == {
+        "column": "termination_reason", "rows": 1, "share": 0.5, "unsolved_share": 1.0, "solved_share": 0.0,
+    }  # fmt: skip
+
+
+def test_a_column_without_any_value_does_not_say_that_no_response_was_cut_off() -> None:
+    rows = [{"prompt_id": "p", "reward": k % 2, "finish_reason": None} for k in range(4)]
+    Path("a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert facts_of("inspect a.jsonl")["truncated"] is None
+    # Nor does the column of a layout that the file does not have.
+    Path("b.jsonl").write_text(
+        "".join(
+            f"{json.dumps({k: v for k, v in row.items() if k != 'truncate_status'})}\n"
+            for row in LAYOUTS["truncate_status"]
+        )
+    )
+    assert facts_of("inspect b.jsonl")["truncated"] is None
