@@ -28,13 +28,14 @@ from grpo_cli.stats.difficulty import AtSize, Difficulty, Spread
 from grpo_cli.stats.document import ABSENT, Absent, asked_by
 from grpo_cli.stats.facts import Number
 from grpo_cli.stats.off_policy import OffPolicy
-from grpo_cli.stats.trends import Trend, TrendLine, in_order, over_steps
-from grpo_cli.values.cells import Kind, bare_texts
+from grpo_cli.stats.trends import Trend, TrendLine, as_numbers, in_order, over_steps
+from grpo_cli.values.cells import Kind, bare_texts, where
 from grpo_cli.values.paths import PARENT
 
 TOP = 3  # groups listed at either end
 SORT = "std"
 MOST_COURSES = 100  # categories whose trend is looked at
+MOST_ENVIRONMENTS = 20  # values of a column that are environments, and no names of prompts
 OF_GROUPS = {"group_std": "std", "zero_variance": "constant"}  # facts of a trend that are of groups, and their column
 FILE = "file"
 EMPTY = ("", "[]", "{}")  # no text, or no messages
@@ -95,6 +96,16 @@ class CutOff:
 
 
 @dataclass(frozen=True)
+class Environments:
+    """How the mean reward of each environment goes over the steps."""
+
+    column: str  # whose values are the environments, found by its name
+    courses: Mapping[
+        str, Course
+    ]  # by the value as text, of up to 20 values; those of fewer than 10 steps have the shape few
+
+
+@dataclass(frozen=True)
 class MaskedEffect:
     """What the masked rows change: the numbers of all rewards, and those without them."""
 
@@ -104,6 +115,18 @@ class MaskedEffect:
     solve_rate_without: Number  # the same without the masked rows
     zero_variance_share: Number  # the share of these groups whose rewards are all equal; None without such groups
     zero_variance_share_without: Number  # the same without the masked rows
+
+
+@dataclass(frozen=True)
+class FailedEffect:
+    """What the rows that are left out of their groups would change: the numbers without them, and with rewards of 0 for them."""
+
+    mean: Number  # of the rewards that count; None without any
+    mean_with: Number  # the same with 0 for each row that is left out
+    solve_rate: Number  # the mean solve rate of the groups with at least two rewards; None without such groups
+    solve_rate_with: Number  # the same with 0 for each row that is left out; None if 0 is outside of the rewards
+    zero_variance_share: Number  # the share of these groups whose rewards are all equal; None without such groups
+    zero_variance_share_with: Number  # the same with 0 for each row that is left out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,6 +210,10 @@ class Inspected:
     length: Lengths | None = field(metadata=asked_by("--length-column", "COL"))
     truncated: CutOff | None  # the responses that were cut off; None if no column says so
     masked_effect: MaskedEffect | None  # what the masked rows change; None without any
+    # what the rows that marks leave out of their groups would change; None without any
+    failed_effect: FailedEffect | None
+    # how each environment goes over the steps; None without such a column or without steps, and with --by, whose lines have it
+    environments: Environments | None
     # equal responses within groups, if they were looked for
     duplicates: Duplicates | None = field(metadata=asked_by("--duplicates"))
     listed: Listed  # the groups that --top and --sort show
@@ -234,7 +261,7 @@ class Inspection:
     raw: Scored  # rows and groups with the weighted sum of the rewards, before shaping
     scored: Scored  # rows and groups with the advantages of the plan
     narrow: Narrow  # the rows that were read, with their groups and where they come from
-    # The column that has each of these: length, text, prompt, by, steps, advantage, stop, cluster, version, and "named", the text of a flag.
+    # The column that has each of these: length, text, prompt, by, steps, environment, advantage, stop, cluster, version, and "named", the text of a flag.
     columns: Mapping[str, str]
     beside: object = None  # what a page shows beside it: other runs (`Runs`), or another reward (`Rescored`)
 
@@ -385,9 +412,11 @@ def _columns(names: Sequence[str], view: View, binding: Binding, stop: str) -> d
     step = first(known_names.STEP_LIKE, names)
     shown = view.trend or view.by_steps or view.by is not None  # not only a choice of groups, which reads little
     beside = view.trend and view.by not in {None, *known_names.STEP_LIKE}
+    of_steps = view.trend and step is not None and not beside
     columns = {
         "by": view.by or (step if view.by_steps or view.trend else None),
         "steps": step if beside else None,
+        "environment": first(known_names.ENVIRONMENTS, names) if of_steps else None,
         "length": None if length == "equal" else length,
         "text": view.text or first(known_names.TEXTS),
         "prompt": first(known_names.PROMPTS),
@@ -408,7 +437,7 @@ def _with_columns(
     carried: dict[str, Kind] = dict.fromkeys(steps, "key")
     if "length" in columns:
         carried[columns["length"]] = "number" if named else "key"
-    parts = ["by", "steps", "stop", "version", "cluster"]
+    parts = ["by", "steps", "environment", "stop", "version", "cluster"]
     if view.duplicates:
         parts.append("text")
     for part in parts:
@@ -467,6 +496,8 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
         length=length,
         truncated=_cut_off(inspection),
         masked_effect=_masked_effect(inspection),
+        failed_effect=_failed_effect(inspection),
+        environments=_environments(inspection, trend_by),
         duplicates=duplicates,
         listed=_most_and_least(groups, narrow.label, view.sort, view.top),
         by=trend_by,
@@ -493,25 +524,47 @@ def _masked_effect(inspection: Inspection) -> MaskedEffect | None:
     masked = inspection.narrow.masked
     if not masked.any():
         return None
-    worst, best = facts.reward_range(inspection.groups)
-    rows = inspection.raw.rows.select("group", ".reward").filter(pl.col(".reward").is_finite())
-    counted = inspection.raw.rows[".reward"].is_finite().fill_null(value=False)
-    without = rows.filter(~masked.filter(counted))
-    numbers = []
-    for some in (rows, without):
-        reward = pl.col(".reward")
-        # In the order of the file: the last digit of a mean over groups would depend on threads otherwise.
-        groups = some.group_by("group", maintain_order=True).agg(
-            n=pl.len(), mean=reward.mean(), equal=reward.min() == reward.max()
-        )
-        groups = groups.filter(pl.col("n") > 1)
-        rate = None
-        if len(groups) and worst is not None and best is not None and worst < best:
-            rate = float((groups["mean"].to_numpy().mean() - worst) / (best - worst))
-        share = float(groups["equal"].to_numpy().mean()) if len(groups) else None
-        numbers.append((facts.plain(float(some[".reward"].to_numpy().mean())) if len(some) else None, rate, share))
-    (mean, rate, share), (mean_without, rate_without, share_without) = numbers
+    reward = inspection.raw.rows[".reward"]
+    (mean, rate, share), (mean_without, rate_without, share_without) = (
+        _numbers(inspection, each) for each in (reward, where(~masked, reward))
+    )
     return MaskedEffect(mean, mean_without, rate, rate_without, share, share_without)
+
+
+def _failed_effect(inspection: Inspection) -> FailedEffect | None:
+    """The same without the rows that marks leave out of their groups, and with rewards of 0 for them."""
+    narrow = inspection.narrow
+    if narrow.marked is None or inspection.raw.plan.unit.take != "each":
+        return None
+    failed = narrow.left_out & narrow.marked.met
+    if not failed.any():
+        return None
+    reward = inspection.raw.rows[".reward"]
+    (mean, rate, share), (mean_with, rate_with, share_with) = (
+        _numbers(inspection, each) for each in (reward, reward.set(failed, 0.0))
+    )
+    worst, best = facts.reward_range(inspection.groups)
+    if worst is None or best is None or not worst <= 0 <= best:
+        rate_with = None  # 0 is none of the rewards that a solve rate is scaled from
+    return FailedEffect(mean, mean_with, rate, rate_with, share, share_with)
+
+
+def _numbers(inspection: Inspection, reward: pl.Series) -> tuple[Number, Number, Number]:
+    """The mean of these rewards, the mean solve rate of the groups with two of them, and the share of these that are equal."""
+    worst, best = facts.reward_range(inspection.groups)
+    rows = pl.DataFrame({"group": inspection.raw.rows["group"], "reward": reward})
+    rows = rows.filter(pl.col("reward").is_finite())
+    value = pl.col("reward")
+    # In the order of the file: the last digit of a mean over groups would depend on threads otherwise.
+    groups = rows.group_by("group", maintain_order=True).agg(
+        n=pl.len(), mean=value.mean(), equal=value.min() == value.max()
+    )
+    groups = groups.filter(pl.col("n") > 1)
+    rate = None
+    if len(groups) and worst is not None and best is not None and worst < best:
+        rate = float((groups["mean"].to_numpy().mean() - worst) / (best - worst))
+    share = float(groups["equal"].to_numpy().mean()) if len(groups) else None
+    return (facts.plain(float(rows["reward"].to_numpy().mean())) if len(rows) else None), rate, share
 
 
 def _trend_to_show(inspection: Inspection, view: View) -> tuple[Trend | None, list[str]]:
@@ -531,6 +584,21 @@ def _trend_to_show(inspection: Inspection, view: View) -> tuple[Trend | None, li
     have = "group has" if several == 1 else "groups have"
     how = "a group counts at that of its first row, rows and their mean at their own"
     return found, [f"{several} {have} rows in several values of {found.column}: {how}"]
+
+
+def _environments(inspection: Inspection, by: Trend | None) -> Environments | None:
+    """How each environment goes over the steps of the trend; None without several of them."""
+    column = inspection.columns.get("environment")
+    if column is None or by is None or not over_steps(by.lines) or inspection.by is None:
+        return None
+    values = inspection.narrow.carried[column]
+    if values.dtype.is_nested() or not 1 < values.n_unique() <= MOST_ENVIRONMENTS:
+        return None
+    coded = encode([values])
+    names = bare_texts(values.gather(coded.first)).fill_null("null").to_list()
+    courses = _of_each(inspection, coded.codes.to_numpy(), range(coded.size), inspection.by)
+    found = {name: one for name, one in zip(names, courses, strict=True) if one is not None}
+    return Environments(column, found) if found else None
 
 
 def _trend_of_steps(inspection: Inspection) -> Trend | None:
@@ -656,7 +724,7 @@ def trend(of: Inspection, part: Literal["by", "steps"] = "by") -> Trend | None:
     coded = encode([by])
     codes = coded.codes.to_numpy()
     size = coded.size
-    values = by.gather(coded.first)
+    values = as_numbers(by.gather(coded.first), typed=of.narrow.typed)
     value_of_group = codes[of.narrow.groups.first.to_numpy()]
     unscorable = codes[~rows[".scorable"].to_numpy()]
     mean = finite_means(codes, rows[".reward"], size)
@@ -698,19 +766,21 @@ def trend(of: Inspection, part: Literal["by", "steps"] = "by") -> Trend | None:
         courses = _courses(of, place[codes], place[value_of_group], [line.value for line in of_values])
     elif part == "by":
         of_values = [
-            replace(line, course=one) for line, one in zip(of_values, _of_each(of, codes, ordered), strict=True)
+            replace(line, course=one)
+            for line, one in zip(
+                of_values, _of_each(of, codes, ordered, of.narrow.carried.get(of.columns.get("steps", ""))), strict=True
+            )
         ]
     return Trend(of.columns[part], of_values, courses)
 
 
-def _of_each(of: Inspection, codes: Index, ordered: Sequence[int]) -> list[Course | None]:
+def _of_each(of: Inspection, codes: Index, ordered: Sequence[int], steps: pl.Series | None) -> list[Course | None]:
     """How the mean reward of each category goes over the steps; None without steps, and beyond the first `MOST_COURSES`."""
     nothing: list[Course | None] = [None] * len(ordered)
-    steps = of.narrow.carried.get(of.columns.get("steps", ""))
     if steps is None or len(ordered) > MOST_COURSES:
         return nothing
     coded = encode([steps])
-    values = steps.gather(coded.first)
+    values = as_numbers(steps.gather(coded.first), typed=of.narrow.typed)
     in_turn = in_order(values)
     named = [values[at] for at in in_turn]
     if len(named) < 2 or not all(isinstance(value, (int, float)) for value in named):  # noqa: PLR2004 - one step is no trend

@@ -14,6 +14,8 @@ from grpo_cli.stats.facts import Number
 from grpo_cli.values.cells import JSON_TEXT, canonical
 
 Line = TypeVar("Line")
+WHOLE = r"^-?(?:0|[1-9]\d{0,17})$"  # 007 is a text
+DECIMAL = r"^-?(?:0|[1-9]\d*)(?:\.\d+)?$"
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,17 @@ def courses_of_lines(lines: Sequence[Any], facts: Sequence[str]) -> dict[str, Co
             if (one := course(np.arange(len(lines)), values, named, rows=rows)) is not None:
                 found[fact] = one
     return found
+
+
+def as_numbers(values: pl.Series, *, typed: bool) -> pl.Series:
+    """The values of a column; of a file without types as numbers, if all of them are written as such."""
+    if typed or values.dtype != pl.String:
+        return values
+    known = values.drop_nulls()
+    for pattern, kind in ((WHOLE, pl.Int64), (DECIMAL, pl.Float64)):
+        if len(known) and known.str.contains(pattern).all():
+            return values.cast(kind, strict=False)
+    return values
 
 
 def in_order(values: pl.Series) -> list[int]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from grpo_cli.engine.plan import Plan
 from grpo_cli.read.prompt_check import SeveralPrompts
 from grpo_cli.stats.courses import Course, fifths
-from grpo_cli.stats.facts import ZeroVariance, marks_of, same_everywhere
+from grpo_cli.stats.facts import Number, ZeroVariance, marks_of, same_everywhere
 from grpo_cli.stats.inspection import Inspected, Inspection
 from grpo_cli.stats.intervals import Z
 from grpo_cli.stats.trends import Trend, TrendLine, over_steps
@@ -25,6 +25,7 @@ TRUNCATED = 0.05  # share of responses that are cut off that is worth a sentence
 REPEATED = 0.05  # share of repeated responses that is too much
 EQUAL_AT = ("always solved", "never solved", "all equal between")
 ROUNDED = 1e-6  # a smaller change, as a part of the mean, is rounding
+FEW = 3  # environments that are named
 LEAST = 1e-3  # the smallest share that one decimal of a percent can show
 
 
@@ -90,6 +91,29 @@ def _trend(facts: Inspected) -> Iterator[str]:
             yield from _over(trend, without)
         else:
             yield from _worst(trend.column, trend.lines, without)
+
+
+def _environments(facts: Inspected) -> Iterator[str]:
+    """The environments that stand still while others move, or the run does."""
+    by = facts.by
+    column, courses = "", dict[str, Course]()
+    if facts.environments is not None:
+        column, courses = facts.environments.column, dict(facts.environments.courses)
+    elif by is not None and not over_steps(by.lines):
+        column = by.column
+        courses = {str(line.value): line.course for line in by.lines if line.course is not None}
+    moves = {name: one for name, one in courses.items() if moving(one, three)}
+    still = {name: one for name, one in courses.items() if one.shape != "few" and name not in moves}
+    run = facts.steps or by
+    of_run = None if run is None else run.courses.get("mean")
+    if not still or not (moves or (of_run is not None and moving(of_run, three))):
+        return
+    named = [f"{name} ({unmoved(one, three)})" for name, one in still.items()]
+    more = [f"{len(named) - FEW} more"] if len(named) > FEW + 1 else []
+    others = [f"{name} {course(one, three)}" for name, one in moves.items()]
+    while_others = f", while {listed(others)}" if 0 < len(others) <= FEW else ""
+    kept = named[:FEW] if more else named
+    yield f"By {column}, no trend beyond chance in the mean reward of {listed([*kept, *more])}{while_others}."
 
 
 def _over(trend: Trend, without: str) -> Iterator[str]:
@@ -240,11 +264,15 @@ def _marked(facts: Inspected) -> Iterator[str]:
     if left_out:
         share = percent(left_out / rows)
         marks = marks_of(summary.marks, "left_out")
-        scored = rows - summary.unscorable
         zeros = ""
-        if facts.failed and mean is not None and mean > 0 and left_out >= CONSTANT * rows:
-            lower = mean * scored / (scored + left_out)
-            zeros = f" As rewards of 0 they would lower the mean from {three(mean)} to {three(lower)}."
+        effect = facts.failed_effect
+        if effect is not None and facts.failed and mean is not None and mean > 0 and left_out >= CONSTANT * rows:
+            changes = _changes(
+                facts,
+                (effect.mean, effect.solve_rate, effect.zero_variance_share),
+                (effect.mean_with, effect.solve_rate_with, effect.zero_variance_share_with),
+            )
+            zeros = f" With rewards of 0 for them {listed(changes)}." if changes else ""
         yield f"{share} of the rows are left out of their groups ({marks}).{zeros}"
     if masked:
         share = percent(masked / rows)
@@ -258,22 +286,23 @@ def _without_them(facts: Inspected) -> str:
     effect = facts.masked_effect
     if effect is None:
         return ""
-    pairs = (
-        ("the mean is", effect.mean, effect.mean_without, three),
-        ("the mean solve rate", effect.solve_rate, effect.solve_rate_without, percent),
-        (
-            f"the share of {label_of_equal(facts.summary.plan)}",
-            effect.zero_variance_share,
-            effect.zero_variance_share_without,
-            percent,
-        ),
+    changes = _changes(
+        facts,
+        (effect.mean, effect.solve_rate, effect.zero_variance_share),
+        (effect.mean_without, effect.solve_rate_without, effect.zero_variance_share_without),
     )
-    changes = [
-        f"{words} {shown(without)} instead of {shown(with_them)}"
-        for words, with_them, without, shown in pairs
-        if with_them is not None and without is not None and shown(with_them) != shown(without)
-    ]
     return f" Without them {listed(changes)}." if changes else " Without them all numbers are the same."
+
+
+def _changes(facts: Inspected, now: Sequence[Number], then: Sequence[Number]) -> list[str]:
+    """The mean, the mean solve rate and the share without a gradient where they would be other numbers."""
+    equal = label_of_equal(facts.summary.plan)
+    words = (("the mean is", three), ("the mean solve rate", percent), (f"the share of {equal}", percent))
+    return [
+        f"{what} {shown(other)} instead of {shown(one)}"
+        for (what, shown), one, other in zip(words, now, then, strict=True)
+        if one is not None and other is not None and shown(one) != shown(other)
+    ]
 
 
 def _singletons(facts: Inspected) -> Iterator[str]:
@@ -404,5 +433,5 @@ def _duplicates(facts: Inspected) -> Iterator[str]:
 
 
 RULES = (
-    _same_everywhere, _trend, _truncated, _marked, _singletons, _zero_variance, _larger_groups, _components, _unscorable, _duplicates, _length,
+    _same_everywhere, _trend, _environments, _truncated, _marked, _singletons, _zero_variance, _larger_groups, _components, _unscorable, _duplicates, _length,
 )  # fmt: skip

@@ -35,7 +35,7 @@ def test_a_constant_column_has_no_correlation() -> None:
 # --- what is said of facts ---------------------------------------------------------------------------------
 
 QUIET = """{
-  "truncated": null, "masked_effect": null,
+  "truncated": null, "masked_effect": null, "failed_effect": null, "environments": null,
   "rows": 100, "groups": 10, "singletons": 0, "unscorable": 0, "declared_unscorable": 0, "notes": [], "warnings": [],
   "left_out": 0, "masked": 0, "marks": [], "reward": {"mean": 0.5, "count": 100, "min": 0.0, "max": 1.0}, "group_sizes": {"min": 10, "median": 10, "max": 10},
   "zero_variance": {"share": 0.0, "groups": 0, "nearly": 0, "all_best": 0, "all_worst": 0, "other": 0}, "at_size": [],
@@ -55,6 +55,8 @@ def facts(text: str = "{}", **change: Any) -> Any:
     made.warnings = values["warnings"]
     made.summary = made
     for trend in filter(None, (made.by, made.steps)):
+        for line in trend.lines:
+            line.course = None
         trend.courses = courses_of_lines(trend.lines, ("mean", "truncated", "zero_variance", "length"))
     return made
 
@@ -74,7 +76,7 @@ def facts(text: str = "{}", **change: Any) -> Any:
         ('{"unscorable": 1}', "1 row (1%) has no finite reward. compute stops at them unless --missing says how to treat them."),
         ('{"unscorable": 2, "declared_unscorable": 2}', "2 rows (2%) have no finite reward. compute leaves them out, as the schema says."),
         ('{"left_out": 5, "failed": 5, "unscorable": 5, "marks": [{"kind": "left_out", "mark": "ok is false", "reason": "timeout", "rows": 5}]}', "5% of the rows are left out of their groups (ok is false: timeout 5)."),
-        ('{"left_out": 50, "failed": 50, "unscorable": 75, "declared_unscorable": 50, "marks": [{"kind": "left_out", "mark": "ok is false", "reason": "", "rows": 50}]}', "50% of the rows are left out of their groups (ok is false). As rewards of 0 they would lower the mean from 0.5 to 0.167."),
+        ('{"left_out": 50, "failed": 50, "unscorable": 75, "declared_unscorable": 50, "marks": [{"kind": "left_out", "mark": "ok is false", "reason": "", "rows": 50}], "failed_effect": {"mean": 0.5, "mean_with": 0.1667, "solve_rate": 0.5, "solve_rate_with": 0.25, "zero_variance_share": 0.5, "zero_variance_share_with": 0.5}}', "50% of the rows are left out of their groups (ok is false). With rewards of 0 for them the mean is 0.167 instead of 0.5 and the mean solve rate 25% instead of 50%."),
         ('{"masked": 4, "marks": [{"kind": "masked", "mark": "remove_sample is true", "reason": "", "rows": 4}]}', "4% of the rows are masked (remove_sample is true). Their rewards count."),
         ('{"singletons": 1}', "1 group has a single reward and nothing to compare it with: 10%."),
         ('{"singletons": 10, "group_key": ["uid"]}', "Every group has a single reward, and nothing to compare it with. If prompts were sampled several times, name the prompt's id with --group, or give --group-size N."),

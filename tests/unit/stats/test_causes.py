@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import random
 from pathlib import Path
 
 import polars as pl
@@ -204,3 +205,75 @@ def test_a_column_without_any_value_does_not_say_that_no_response_was_cut_off() 
         )
     )
     assert facts_of("inspect b.jsonl")["truncated"] is None
+
+
+def test_what_rows_that_failed_would_change_is_said() -> None:
+    """Two prompts: 1 0 and two that failed, and 1 1 and one that failed: 3/4 without these, 3/7 with zeros for them."""
+    rows = ["a,1,0", "a,0,0", "a,,1", "a,,1", "b,1,0", "b,1,0", "b,,1"]
+    written("a.csv", "prompt_id,reward,failed", rows)
+    facts = facts_of("inspect a.csv --left-out-column failed")
+    assert facts["failed_effect"] == {
+        "mean": 0.75, "mean_with": 3 / 7, "solve_rate": 0.75, "solve_rate_with": pytest.approx((1 / 4 + 2 / 3) / 2),
+        "zero_variance_share": 0.5, "zero_variance_share_with": 0.0,
+    }  # fmt: skip
+    assert (
+        "42.9% of the rows are left out of their groups (failed). With rewards of 0 for them the mean is 0.429 instead of 0.75, "
+        "the mean solve rate 45.8% instead of 75%, and the share of no gradient 0% instead of 50%."
+    ) in facts["verdicts"]
+    assert facts_of("inspect a.csv --missing exclude")["failed_effect"] is None
+    # --rows chooses rows, and says nothing of failures.
+    assert facts_of("inspect a.csv --rows 'failed == 0'")["failed_effect"] is None
+
+
+def environments(name: str = "env_name") -> None:
+    """20 steps of 8 new prompts: math and game rise by 0.6, code stays at 1/2, logic is never solved."""
+    drawn = random.Random(4)  # noqa: S311 - test data
+    rates = {
+        "math": lambda step: 0.2 + 0.03 * step,
+        "game": lambda step: 0.1 + 0.03 * step,
+        "code": lambda _: 0.5,
+        "logic": lambda _: 0,
+    }
+    rows = [
+        {
+            "prompt_id": f"{env}{step}{at}",
+            "step": step,
+            name: env,
+            "reward": k / 8 if env == "code" else int(drawn.random() < rate(step)),
+        }
+        for step in range(20)
+        for env, rate in rates.items()
+        for at in range(2)
+        for k in range(9)
+    ]
+    pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.col("reward").cast(pl.Float64)).write_ndjson(
+        "run.jsonl"
+    )
+
+
+def test_an_environment_that_stands_still_is_named_without_a_flag() -> None:
+    environments()
+    facts = facts_of("inspect run.jsonl")
+    assert facts["environments"]["column"] == "env_name"
+    shapes = {name: one["shape"] for name, one in facts["environments"]["courses"].items()}
+    assert shapes == {"math": "line", "game": "line", "code": "none", "logic": "none"}
+    (said,) = [line for line in facts["verdicts"] if line.startswith("By env_name")]
+    assert said.startswith(
+        "By env_name, no trend beyond chance in the mean reward of code (always 0.5) and logic (always 0), while math goes from "
+    )
+    by_flag = facts_of("inspect run.jsonl --by env_name")
+    assert by_flag["environments"] is None
+    (of_flag,) = [line for line in by_flag["verdicts"] if "no trend beyond chance in the mean reward of" in line]
+    assert {*of_flag.split(" ")} >= {"code", "logic"}
+
+
+def test_environments_are_not_told_where_nothing_moves_or_there_are_many() -> None:
+    rows = [f"{step},p{step}{at},{'ab'[at % 2]},{k % 2}" for step in range(12) for at in range(4) for k in range(4)]
+    written("a.csv", "step,prompt_id,env,reward", rows)
+    facts = facts_of("inspect a.csv")
+    assert {one["shape"] for one in facts["environments"]["courses"].values()} == {"none"}
+    assert "By env" not in " ".join(facts["verdicts"])
+    written("b.csv", "step,prompt_id,env,reward", [line.replace(",a,", f",{at},") for at, line in enumerate(rows)])
+    assert facts_of("inspect b.csv")["environments"] is None
+    written("c.csv", "prompt_id,env,reward", [line.partition(",")[2] for line in rows])
+    assert facts_of("inspect c.csv")["environments"] is None

@@ -141,3 +141,34 @@ def test_one_trend_has_one_pair_of_numbers_in_text_json_and_page() -> None:
     assert "on the same prompts" in out
     ran("report run.jsonl --group prompt_id,step -o run.html")
     assert f"The mean reward goes from {pair}." in Path("run.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("option", ["", " --by step", " --by env"])
+def test_a_run_in_csv_which_has_no_types_has_the_trend_of_the_same_lines_of_json(option: str) -> None:
+    run = drawn(20, KINDS["+0.2"], np.random.default_rng(5), recur=True)
+    solved = np.round(run.means * 8).astype(int)
+    reward = np.concatenate([np.arange(8) < k for k in solved]).astype(int)
+    prompts = np.repeat(run.prompts, 8)
+    frame = pl.DataFrame(
+        {
+            "prompt_id": prompts,
+            "step": np.repeat(run.steps, 8),
+            "env": [f"e{one % 3}" for one in prompts],
+            "reward": reward,
+        }
+    )
+    frame.write_ndjson("run.jsonl")
+    frame.write_csv("run.csv")
+    of_lines, of_cells = (
+        facts_of(f"inspect {name} --group prompt_id,step{option}") for name in ("run.jsonl", "run.csv")
+    )
+    assert of_lines["by"] is not None
+    for part in ("by", "steps", "environments", "verdicts"):
+        assert of_cells.get(part) == of_lines.get(part)
+
+
+@pytest.mark.parametrize("values", [["007", "008"], ["1", "two"], ["1e3", "2e3"]])
+def test_texts_that_are_written_unlike_numbers_are_no_steps(values: list[str]) -> None:
+    rows = "".join(f"p{value},{value},{k}\n" for value in values for k in range(2))
+    Path("run.csv").write_text(f"prompt_id,step,reward\n{rows}")
+    assert [line["value"] for line in facts_of("inspect run.csv --by step")["by"]["lines"]] == values
