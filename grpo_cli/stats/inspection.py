@@ -100,9 +100,8 @@ class Environments:
     """How the mean reward of each environment goes over the steps."""
 
     column: str  # whose values are the environments, found by its name
-    courses: Mapping[
-        str, Course
-    ]  # by the value as text, of up to 20 values; those of fewer than 10 steps have the shape few
+    # how the mean reward goes, by the value as text; of at most 20 values
+    courses: Mapping[str, Course]
 
 
 @dataclass(frozen=True)

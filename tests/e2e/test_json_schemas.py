@@ -73,7 +73,8 @@ MORE = [
     "audit shifted.jsonl --preset trl-grpo --config options.toml", "audit tokens.jsonl --column reward -g prompt_id",
     "compare rewards.jsonl --method rloo --method grpo --write -o out.jsonl",
     "compare graded.jsonl --method rloo --preset verl-grpo --config options.toml",
-    "inspect rewards.jsonl --masked-column prompt_id=hex-255",
+    "inspect rewards.jsonl --masked-column prompt_id=hex-255", "inspect tokens.jsonl --left-out-column cut --missing exclude",
+    "inspect environments.jsonl",
     "verify scored.parquet --against rewards.parquet", "methods", "presets", "presets trl", "schemas", "targets", "targets trl",
 ]  # fmt: skip
 
@@ -153,6 +154,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"prompt_id": k // 4, "reward": 1 - k % 2, "ids": [1, 2], "cut": k % 3 == 0, "n": k // 4, "s": [-1], "o": [-2], "e": [0.5]}
         for k in range(16)
     ]  # fmt: skip
+    of_steps = [{"prompt_id": k, "step": k // 2, "env": "ab"[k % 2], "reward": k % 3 / 2} for k in range(8)]
+    write(place / "environments.jsonl", [row for row in of_steps for _ in range(2)])
     write(place / "cut_off.jsonl", [{"prompt_id": "a", "reward": k % 2, "truncated": k > 2} for k in range(4)])
     write(place / "tokens.jsonl", [*tokens, {**tokens[0], "reward": None}])
     parts = [
