@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -148,7 +150,7 @@ def test_masked_rows_count_in_one_plan_and_not_in_the_other() -> None:
 
 
 # Rows of known layouts: what says of the last row that its response was cut off, and the column by which it is found.
-LAYOUTS = {
+LAYOUTS: dict[str, list[dict[str, Any]]] = {
     "status": [
         {"group_index": at // 2, "index": at, "prompt": "p", "response": "r", "response_length": 7, "reward": at % 2, "status": "truncated" if at == 3 else "completed"}
         for at in range(4)
@@ -228,7 +230,7 @@ def test_what_rows_that_failed_would_change_is_said() -> None:
 def environments(name: str = "env_name") -> None:
     """20 steps of 8 new prompts: math and game rise by 0.6, code stays at 1/2, logic is never solved."""
     drawn = random.Random(4)  # noqa: S311 - test data
-    rates = {
+    rates: dict[str, Callable[[int], float]] = {
         "math": lambda step: 0.2 + 0.03 * step,
         "game": lambda step: 0.1 + 0.03 * step,
         "code": lambda _: 0.5,
