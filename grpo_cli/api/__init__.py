@@ -50,7 +50,7 @@ from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.recognise import recognise
-from grpo_cli.read.tables import Binding, FileTable, Table, refuse_changed, whole
+from grpo_cli.read.tables import Binding, FileTable, Table, column_names, refuse_changed, whole
 from grpo_cli.render.compare import render as render_comparison
 from grpo_cli.render.figures import figures
 from grpo_cli.runs import export as exports
@@ -608,7 +608,8 @@ def inspect(
     earlier = {name: _inspected(run, given) for name, run in against.items()}
     if NEWEST in earlier or not earlier:
         raise UsageError(f"against has {[*earlier]}", ["give earlier runs by their names", f"{NEWEST!r} is the frame"])
-    runs = chosen.among(compared_runs({**earlier, NEWEST: found}, draws_of(given) or ()))
+    runs = compared_runs({**earlier, NEWEST: found}, draws_of(given) or ())
+    runs = chosen.among(runs, column_names(found.narrow.tables))
     runs = with_same_rollouts(runs, found, earlier)
     warn(runs.warnings)
     return Look(found, runs)

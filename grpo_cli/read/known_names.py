@@ -45,8 +45,6 @@ NO_PROMPT = r"respon|complet|output|generat|answer|repl(y|ies)|predict|solution|
 STEP_LIKE = (
     "step", "global_step", "training_step", "train_step", "gen_step", "iteration", "iter", "epoch", "run_name",
 )  # fmt: skip
-# Where the prompts of a run are from: each may learn or stand still.
-ENVIRONMENTS = ("env_name", "env", "environment", "data_source", "dataset_name", "dataset", "domain", "task_type")
 # The version of the policy that sampled, or how far it is behind.
 VERSIONS = ("policy_version", "weight_version", "head_version", "staleness")
 # They separate draws, or number the rows or parts of a draw: their values show which.

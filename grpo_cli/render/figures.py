@@ -22,7 +22,7 @@ from grpo_cli.stats.intervals import Estimate, estimate
 from grpo_cli.stats.rescored import Rescored
 from grpo_cli.stats.runs import Runs
 from grpo_cli.stats.trends import Trend, courses_of_lines, over_steps, thinned
-from grpo_cli.stats.verdicts import EQUAL_AT, course, percent, steps_named, three
+from grpo_cli.stats.verdicts import EQUAL_AT, course, listed, percent, steps_named, three
 from grpo_cli.values.key_text import cut, labels_of
 
 # Outcomes of a group and its rows, in stacking order.
@@ -32,6 +32,7 @@ FINISHED = "finished"
 TRUNCATED = "truncated"
 LABEL = 34  # characters of a key on an axis
 POINTS = 200  # points in a trend
+CATEGORIES = 6  # whose way over the steps a caption tells
 KIND = {True: ("lines", "over"), False: ("bars", "by")}  # of a figure over steps, or by categories
 SLIGHT = 0.1  # correlations below this are not worth a word
 
@@ -230,6 +231,8 @@ def _trends(inspection: Inspection) -> list[Figure]:
     for line in reward.lines:
         if line.get("kind", "") == own:
             line.update(bands.get(str(line["value"]), {}))
+    if not is_ordered:
+        reward = replace(reward, caption=reward.caption + _over_steps(lines))
     words = ("Groups without a gradient", "The share of groups without a gradient", "share of groups")
     shares = _over_runs("zero_variance", runs, "zero_variance", words, shown=percent)
     words = ("Length", "The mean length", "mean length")
@@ -249,6 +252,13 @@ def _trends(inspection: Inspection) -> list[Figure]:
                 if condition and "\\" not in condition:  # the page reads no escapes
                     line["where"] = condition
     return drawn
+
+
+def _over_steps(lines: Sequence[Any]) -> str:
+    """How the mean reward of each category goes over the steps, of the first few; empty without steps."""
+    known = [f"{cut(str(line.value), LABEL)} {course(line.course, three)}" for line in lines if line.course is not None]
+    more = [f"{len(known) - CATEGORIES} more"] if len(known) > CATEGORIES else []
+    return f" Over the steps {listed([*known[:CATEGORIES], *more])}." if known else ""
 
 
 def _runs_over(inspection: Inspection, own: Trend) -> dict[str, Trend]:

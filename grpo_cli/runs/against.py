@@ -5,7 +5,7 @@ The same rollouts with another reward are no other run: their texts show it, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -13,10 +13,11 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.choosing.groups import holding
-from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.errors import DataError, UnknownName, UsageError, Way
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import refuse_beside
+from grpo_cli.read.tables import column_names
 from grpo_cli.read.texts import plain_texts
 from grpo_cli.runs import inspect
 from grpo_cli.runs.asked import condition_of, draws_of, made
@@ -50,11 +51,11 @@ class Chosen:
         inspect.refuse_negative_top(given)
         return made(cls, given, where=condition_of(given, "where"))
 
-    def among(self, table: Runs) -> Runs:
-        """The runs with the prompts that are chosen of each difference."""
-        return replace(table, differences=[self._of(one) for one in table.differences])
+    def among(self, table: Runs, columns: Collection[str]) -> Runs:
+        """The runs with the prompts that are chosen of each difference; an error knows the `columns` of rows."""
+        return replace(table, differences=[self._of(one, columns) for one in table.differences])
 
-    def _of(self, difference: Difference) -> Difference:
+    def _of(self, difference: Difference, columns: Collection[str]) -> Difference:
         every = difference.every
         numeric = [fact.name for fact in every if fact.dtype.is_numeric()]
         if self.sort is not None and self.sort not in numeric:
@@ -62,11 +63,19 @@ class Chosen:
         if self.where is not None:
             for name in self.where.names:
                 if name not in every.columns:
-                    raise UnknownName.among("fact of a change", name, every.columns)
+                    raise _unknown(name, every.columns, columns)
             every = every.filter(pl.Series(holding(every, self.where)))
         if self.sort is not None:
             every = every.sort(self.sort, descending=True, nulls_last=True, maintain_order=True)
         return replace(difference, every=every, changed=listed(every, self.sort, self.top))
+
+
+def _unknown(name: str, known: Collection[str], columns: Collection[str]) -> UnknownName:
+    """The error for a name that is no fact of a change."""
+    if name in columns:
+        cure = Way("--rows", lead="a condition on rows, such as this one, is", fill="'CONDITION'")
+        return UnknownName(f"{name} is a column of rows, and --where is about the changes of prompts", cure)
+    return UnknownName.among("fact of a change", name, known)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +101,9 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> In
     """Inspect the newest run, and compare the earlier ones with it."""
     now = inspect.run(job, phase, workers)
     runs = {name: _earlier(job, name, phase, workers) for name in job.earlier}
-    table = with_same_rollouts(job.chosen.among(compared({**runs, job.name: now}, job.draws)), now, runs)
+    table = compared({**runs, job.name: now}, job.draws)
+    table = job.chosen.among(table, column_names(now.narrow.tables))
+    table = with_same_rollouts(table, now, runs)
     table = replace(table, trends={name: earlier.facts.by for name, earlier in runs.items()})
     return with_other(now, table, table.verdict, table.warnings)
 

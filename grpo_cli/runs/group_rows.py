@@ -20,6 +20,7 @@ from grpo_cli.read.tables import column_names
 from grpo_cli.read.texts import Labels, Passage, Reader, Said, TextColumns, code_of, plain_texts, written
 from grpo_cli.stats.facts import at_ends, only_finite, reward_range, rows_of
 from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, RowLine, ShownGroup, describe_groups, prompt_columns
+from grpo_cli.stats.trends import as_numbers
 from grpo_cli.values.key_text import cut
 from grpo_cli.values.key_text import plain as plain_text
 
@@ -184,7 +185,8 @@ def _columns(inspection: Inspection, codes: Index) -> dict[str, Sequence[Any]]:
     of_rows[steps] = narrow.carried.get(steps or "")
     for name, values in of_rows.items():
         if values is not None and name is not None and name not in {"key", "number", "truncated", *GROUP_FACTS}:
-            columns[name] = [_simple(value) for value in values.gather(first_rows)]
+            typed = as_numbers(values.gather(first_rows), typed=narrow.typed)
+            columns[name] = [_simple(value) for value in typed]
     columns |= _environments(inspection, first_rows.to_numpy().astype(np.int64), {*columns})
     columns |= {name: [_short(value) for value in groups[name]] for name in names}
     if "truncated" in inspection.groups.columns and (inspection.groups["truncated"] > 0).any():
@@ -205,7 +207,8 @@ def _short(value: Any) -> Any:
 def _environments(inspection: Inspection, first_rows: Index, others: Collection[str]) -> dict[str, Sequence[Any]]:
     """The environment of each group, if a column has some; nothing if it has as many values as there are prompts."""
     narrow = inspection.narrow
-    names = {*column_names(narrow.tables)} - {*others, *inspection.columns.values(), *GROUP_FACTS}
+    taken = [name for part, name in inspection.columns.items() if part != "environment"]
+    names = {*column_names(narrow.tables)} - {*others, *taken, *GROUP_FACTS}
     name = next((name for name in known_names.ENVIRONMENTS if name in names), None)
     if name is None or not len(first_rows):
         return {}

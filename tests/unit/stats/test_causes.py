@@ -12,6 +12,10 @@ from typing import Any
 import polars as pl
 import pytest
 
+import grpo_cli
+from grpo_cli.render.figures import figures
+from grpo_cli.runs.group_rows import report_groups
+from grpo_cli.stats.inspection import Inspection
 from tests.support.command import adv, facts_of, ran
 
 
@@ -267,6 +271,30 @@ def test_an_environment_that_stands_still_is_named_without_a_flag() -> None:
     assert by_flag["environments"] is None
     (of_flag,) = [line for line in by_flag["verdicts"] if "no trend beyond chance in the mean reward of" in line]
     assert {*of_flag.split(" ")} >= {"code", "logic"}
+
+
+def column_of_page(inspection: Inspection, name: str) -> list[Any]:
+    table = report_groups(inspection)
+    return [line[table.columns.index(name)] for line in table.lines]
+
+
+def test_the_page_tells_the_trend_of_each_environment_and_keeps_their_column() -> None:
+    environments()
+    look = grpo_cli.inspect("run.jsonl", by="env_name")
+    caption = next(figure.caption for figure in figures(look.inspection) if figure.name == "mean_reward")
+    assert " Over the steps " in caption
+    assert "code has no trend beyond chance (always 0.5)" in caption
+    assert "math goes from " in caption
+    assert {*column_of_page(grpo_cli.inspect("run.jsonl").inspection, "env_name")} == {"math", "game", "code", "logic"}
+
+
+def test_a_step_of_csv_is_a_number_on_the_page_which_a_click_compares() -> None:
+    rows = [f"{step},p{step}{at},{k % 2}" for step in range(12) for at in range(4) for k in range(4)]
+    written("a.csv", "step,prompt_id,reward", rows)
+    inspection = grpo_cli.inspect("a.csv", by="step").inspection
+    figure = next(figure for figure in figures(inspection) if figure.name == "mean_reward")
+    assert figure.lines[3]["where"] == "step == 3"
+    assert {*column_of_page(inspection, "step")} == {*range(12)}
 
 
 def test_environments_are_not_told_where_nothing_moves_or_there_are_many() -> None:

@@ -211,6 +211,8 @@ def test_facts_of_the_change_choose_the_prompts() -> None:
     assert facts_of(f"{LINE} --top 0")["differences"][0]["changed"] == []
     assert "no fact of a change named 'mean'; known: " in adv(f"{LINE} --sort mean").err
     assert "no fact of a change named 'std'" in adv(f"{LINE} --where 'std > 0'").err
+    of_rows = adv(f"{LINE} --where 'reward > 0'").err
+    assert "reward is a column of rows, and --where is about the changes of prompts; a condition on rows" in of_rows
     assert "--top cannot be -1" in adv(f"{LINE} --top -1").err
     assert "now is a number" in adv(f"{LINE} --where 'now == \"a\"'").err
 
