@@ -18,16 +18,14 @@ from typing import NamedTuple
 import numpy as np
 
 from grpo_cli.engine.moments import Index, Vector
-from grpo_cli.stats.intervals import EQUAL, SURE, Rewards, Z
+from grpo_cli.stats.intervals import EQUAL, SURE, Rewards, Z, of_two_values
 
-STEPS = (
-    100  # rewards between the worst and the best are rounded to so many steps: the test of rounded ones is exact, too
-)
+# Rewards between the worst and the best are rounded to so many steps: the test of rounded ones is exact as well.
+STEPS = 100
 FEWEST_STEPS = 10  # in favour of speed, where there are many rollouts
 CELLS = 1_000_000_000  # sums that are counted for all prompts: about two seconds
 COUNTED = 64  # of more rollouts, the sums of graded rewards are normal
 IMAGINED = 2  # rollouts in either run, one of them solved
-TWO = 2  # values of a reward
 
 
 class Changes(NamedTuple):
@@ -44,7 +42,7 @@ class Changes(NamedTuple):
 def changes(now: Rewards, before: Rewards, change: Vector) -> Changes:
     """The change of each prompt, with its interval and what is beyond chance."""
     low, high = _interval(now, before)
-    p = np.array(p_values(now, before))
+    p = p_values(now, before)
     p_adjusted = benjamini_hochberg(p)
     # A reward that hardly varies may be beyond chance where its interval, with imagined rollouts, is not.
     beyond = (p_adjusted <= SURE) & ((low > 0) | (high < 0))
@@ -75,13 +73,18 @@ def benjamini_hochberg(p: Vector) -> Vector:
     return adjusted
 
 
-def p_values(now: Rewards, before: Rewards) -> list[float]:
+def p_values(now: Rewards, before: Rewards) -> Vector:
     """For each prompt how often its mean changes as much if its rollouts are dealt to the two runs at random."""
+    if of_two_values(now, before):
+        counts = np.stack([now.n, before.n, np.rint(now.sums), np.rint(before.sums)]).astype(np.int64)
+        kinds, places = np.unique(counts, axis=1, return_inverse=True)
+        of_kinds = np.array([_of_two(*kind) for kind in kinds.T.tolist()])
+        return of_kinds[places]
     n = now.n + before.n
     cells = float((n * np.minimum(now.n, before.n) * n)[n <= COUNTED].sum())
     steps = int(min(STEPS, max(FEWEST_STEPS, CELLS / max(cells, 1.0))))
     mine, theirs = (np.split(run.values, np.cumsum(run.n)[:-1]) for run in (now, before))
-    return [_p_value(one, other, steps) for one, other in zip(mine, theirs, strict=True)]
+    return np.array([_p_value(one, other, steps) for one, other in zip(mine, theirs, strict=True)])
 
 
 def _p_value(now: Vector, before: Vector, steps: int) -> float:
