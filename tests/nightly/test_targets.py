@@ -37,6 +37,7 @@ PACKAGES = {
         "datasets",
         "omegaconf",
         "ray",
+        "orjson",
         "tensordict",
         "codetiming",
         "dill",
@@ -62,6 +63,7 @@ PACKAGES = {
     "axolotl": [TORCH, "transformers", "datasets", "peft", "accelerate", "addict", "colorama", "pydantic"],
     "chat": ["together==3.1.1"],
     "verifiers": ["verifiers==0.4.0"],  # the environments of prime-rl
+    "twinkle": [TORCH, "twinkle-kit==0.5.1"],  # for test_drift.py alone
 }
 # Its own requirements need a GPU: the package alone is on the path.
 ALONE = {
