@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -324,3 +325,26 @@ def test_the_toy_learns_through_a_real_pipe(place: Path) -> None:
     means = [float(line.split()[1]) for line in done.out.splitlines() if line.split()[0].isdigit()]
     assert means[-1] > 2 * means[0]
     assert means[-1] > 0.8
+
+
+def test_pages_that_the_search_finds_first_exist_and_their_words_are_for_the_search_alone() -> None:
+    pytest.importorskip("mkdocs")
+    from tests.support import site
+
+    for name in {*site.FOUND_BY, *site.REFERENCE}:
+        assert (DOCS / name).is_file()
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="choosing.md"), meta={})
+    assert site.on_page_markdown("text", page, None, None) == "text"
+    assert page.meta == {"search": {"boost": site.GUIDE}}
+    html = site.on_page_content("<h1>Choosing</h1><p>more</p>", page, None, None)
+    assert html.startswith("<h1>Choosing</h1><p hidden>leave-one-out ")
+    assert html.endswith("</p><p>more</p>")
+
+
+@pytest.mark.parametrize(
+    "name", re.findall(r"^  ([a-z]+): \"", (DOCS / "site.js").read_text(encoding="utf-8"), re.MULTILINE)
+)
+def test_a_page_with_a_filter_has_sections_and_tables(name: str) -> None:
+    page = TEXTS[f"docs/{name}.md"]
+    assert re.search(r"^## ", page, re.MULTILINE)
+    assert "| --- |" in page

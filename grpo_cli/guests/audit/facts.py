@@ -82,7 +82,7 @@ class Match(Differences):
     name: str  # of its first preset, else its method
     plan: Plan  # its arithmetic, with the constants that were solved from the log
     factor: float  # by which its advantages are multiplied
-    verdict: Verdict  # docs/trainers.md explains the words
+    verdict: Verdict  # docs/audit.md explains the words
     tolerance: float  # how far equal values may differ
     equations: int  # distinct pairs of a group's rewards and a row's reward that say something about the formula
     constants: int  # that were solved from the log
@@ -212,7 +212,7 @@ def _match(result: Result, judged: Judged) -> Match:
 
 
 def _verdict(best: Fit, judged: Judged, known: Evidence) -> Verdict:
-    """docs/trainers.md explains the words."""
+    """docs/audit.md explains the words."""
     if not np.nan_to_num(judged.log.logged).any():
         return "nothing"
     if not best.explains_all:
