@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 from rich.console import Console
 
-from grpo_cli.render.text import Column, Sheet, aligned, clean, count, number, rescaled
+from grpo_cli.render.text import Column, Sheet, aligned, clean, count, rescaled
 from grpo_cli.stats.against import Prompt
 from grpo_cli.stats.intervals import Estimate, in_words
 from grpo_cli.stats.runs import Difference, Runs, sentences, short_names, sure_words
@@ -95,7 +95,9 @@ def _shown(one: Difference, name: str) -> str:
 def _changed(sheet: Sheet, of: Difference, name: str) -> None:
     """How many prompts changed beyond chance, and a table of those that are listed."""
     sure = sure_words(of)
-    beyond = f"{sure} beyond chance, of {count(of.prompts, 'prompt')}" if sure else "no prompt changed beyond chance"
+    beyond = (
+        f"{sure} beyond chance, of {count(of.prompts, 'prompt')}" if sure else "no single prompt changed beyond chance"
+    )
     chosen = "" if len(of.every) == of.prompts else f"; {len(of.every):,} meet --where"
     sheet.row("changed most", clean(f"{name}: {beyond}{chosen}"))
     if of.changed:
@@ -109,10 +111,13 @@ def _changed(sheet: Sheet, of: Difference, name: str) -> None:
 
 def _table_of_prompts(prompts: Sequence[Prompt], width: int) -> list[str]:
     """A line for each prompt: its solve rate in both runs, the change with its interval, and whether it is beyond chance."""
+    before = [(one.before, one.before_rollouts) for one in prompts]
+    now = [(one.now, one.now_rollouts) for one in prompts]
+    solved = all(abs(rate * rollouts - round(rate * rollouts)) < WHOLE for rate, rollouts in (*before, *now))
     columns: list[Column] = [
         ("", [f"#{one.number}" for one in prompts]),
-        ("before", [_solved(one.before, one.before_rollouts) for one in prompts]),
-        ("now", [_solved(one.now, one.now_rollouts) for one in prompts]),
+        ("before", [_rate_of(*one, solved=solved) for one in before]),
+        ("now", [_rate_of(*one, solved=solved) for one in now]),
         ("points", [f"{100 * one.change:+.0f}" for one in prompts]),
         ("95% interval", [f"{100 * one.low:.0f} to {100 * one.high:.0f}" for one in prompts]),
         ("adjusted p", [in_words(one.p_adjusted).removeprefix("p ").removeprefix("= ") for one in prompts]),
@@ -125,10 +130,9 @@ def _table_of_prompts(prompts: Sequence[Prompt], width: int) -> list[str]:
     return aligned(columns, ("prompt", "cluster"))
 
 
-def _solved(rate: float, rollouts: int) -> str:
-    """How many of the rollouts are solved, or the mean of rewards between."""
-    solved = rate * rollouts
-    return f"{solved:.0f}/{rollouts:,}" if abs(solved - round(solved)) < WHOLE else f"{number(rate)}, {rollouts:,}"
+def _rate_of(rate: float, rollouts: int, *, solved: bool) -> str:
+    """How many of the rollouts are solved, or of rewards between the mean and how many there are."""
+    return f"{round(rate * rollouts):,}/{rollouts:,}" if solved else f"{rate:.2f} of {rollouts:,}"
 
 
 def _between(found: Estimate) -> str:

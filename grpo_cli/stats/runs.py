@@ -340,7 +340,8 @@ def sentences(base: str, differences: Sequence[Difference], cluster: str | None)
     for one in differences:
         of_clusters = "" if cluster is None else f"{one.clusters:,} values of {cluster}"
         part = in_a_sentence(short[one.name], short[base], one.prompts, one.change, one.p_holm, of_clusters)
-        if one.p_holm is not None and one.p_holm > SURE and (one.gained or one.lost):
+        is_mixed = one.better and one.worse and (one.gained or one.lost)
+        if one.p_holm is not None and one.p_holm > SURE and is_mixed:
             better = f"{one.better:,} are better ({one.better_by_chance:,.0f} by chance)"
             worse = f"{one.worse:,} worse ({one.worse_by_chance:,.0f} by chance)"
             part += f", but its prompts change by more than chance: {better} and {worse}"

@@ -163,7 +163,7 @@ def test_prompts_that_changed_most_are_listed_with_their_intervals_although_none
     run("base.csv", [4, 5, 3, 4] * 5)
     run("now.csv", [5, 4, 3, 6] * 5)
     out = ran(LINE, COLUMNS="120").out
-    assert "changed most   now.csv: no prompt changed beyond chance" in out
+    assert "changed most   now.csv: no single prompt changed beyond chance" in out
     assert [line.split() for line in out.splitlines() if line.split()[1:3] == ["p003", "4/8"]] == [
         ["#4", "p003", "4/8", "6/8", "+25", "-22", "to", "62", "1.00"]
     ]

@@ -30,7 +30,7 @@ def test_where_no_prompt_changes_it_is_said() -> None:
     run("base.csv", [4, 5, 3, 4] * 5)
     run("now.csv", [5, 4, 4, 3] * 5)
     out = ran("inspect now.csv --against base=base.csv").out
-    assert "changed most   now.csv: no prompt changed beyond chance" in out
+    assert "changed most   now.csv: no single prompt changed beyond chance" in out
 
 
 def test_of_three_runs_each_has_a_line_in_the_verdict() -> None:
@@ -72,3 +72,21 @@ def test_two_files_with_the_same_prompts_are_told_how_runs_are_compared() -> Non
         done = adv(command)
         assert done.status != 0
         assert "grpo-adv inspect NEW --against OLD" in " ".join(done.err.split())
+
+
+def test_a_change_in_one_direction_that_may_be_chance_is_not_told_as_one_beyond_it() -> None:
+    """4 of 8 and then 8 of 8: as far apart in 7.7 % of all deals."""
+    run("base.csv", [4])
+    run("now.csv", [8])
+    verdict = facts_of("inspect now.csv --against base=base.csv")["verdict"]
+    assert verdict.startswith("now.csv shows no clear difference from base on this prompt: +50.0 points (p = 0.0")
+    assert "beyond" not in verdict
+    assert "more than chance" not in verdict
+
+
+def test_graded_rewards_are_no_counts_of_solved_rollouts() -> None:
+    for name, first in (("base.csv", 0.25), ("now.csv", 0.4)):
+        Path(name).write_text(f"prompt_id,reward\na,{first}\na,0.75\nb,1\nb,0\n")
+    out = ran("inspect now.csv --against base=base.csv --sort change").out
+    assert "0.50 of 2" in out
+    assert "1/2" not in out
