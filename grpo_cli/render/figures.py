@@ -34,6 +34,7 @@ LABEL = 34  # characters of a key on an axis
 POINTS = 200  # points in a trend
 CATEGORIES = 6  # whose way over the steps a caption tells
 KIND = {True: ("lines", "over"), False: ("bars", "by")}  # of a figure over steps, or by categories
+OF_ONE_RUN = ("solve_rates", "lengths", "rewards", "sizes", "advantages", "other_sizes")
 SLIGHT = 0.1  # correlations below this are not worth a word
 
 
@@ -64,7 +65,12 @@ def figures(inspection: Inspection) -> list[Figure]:
     ]
     details = [_rewards(inspection), _sizes(inspection), _advantages(inspection), _other_sizes(inspection)]
     rest = [replace(figure, more=True) for figure in details if figure]
-    return [figure for figure in (*main, *rest) if figure and figure.lines]
+    drawn = [figure for figure in (*main, *rest) if figure and figure.lines]
+    beside = inspection.beside
+    if not isinstance(beside, Runs):
+        return drawn
+    of = beside.runs[-1].name  # the others show each run
+    return [replace(one, title=f"{one.title} of {of}") if one.name in OF_ONE_RUN else one for one in drawn]
 
 
 # --- counting ----------------------------------------------------------------------------------------------

@@ -31,6 +31,8 @@ KINDS = {
 }
 LABEL = 220  # a label of a legend is at most this many pixels wide
 TICKS = 12  # up to this many steps have a tick each
+FEW_TICKS = 6  # up to this count an axis has a tick for each number
+ACROSS = 5  # ticks of an axis of numbers below bars, which have many digits
 PICTURE_WIDTH = 380  # each chart of a picture is this many pixels wide
 PICTURE_COLUMNS = 2  # charts beside each other in a picture
 WRAPPED = 68  # characters of a caption that are as wide as its chart
@@ -102,7 +104,7 @@ def _tooltip(figure: Figure, name: str = "value") -> Any:
 
 
 def _axis(title: str, **more: Any) -> alt.Axis:
-    percent = {"format": ".0%"} if title.startswith("share") else {}
+    percent = {"format": ".2~%"} if title.startswith("share") else {}
     return alt.Axis(title=title or None, **percent | more)
 
 
@@ -204,7 +206,6 @@ def _x_of_trend(figure: Figure) -> alt.X:
 def _stacked(figure: Figure, base: Any) -> Any:
     """Bars of kinds on top of each other, on a scale where they stand at numbers."""
     across, more = _x(figure)
-    counts = _axis(figure.y, format=",d", tickMinStep=1)
     named = [_tooltip(figure, name) for name in ("value", "from", "to") if name in figure.lines[0]]
     told = [*named, alt.Tooltip("kind:N", title="what"), alt.Tooltip("count:Q", title=figure.y, format=",")]
     ends: dict[float, int] = {}
@@ -214,6 +215,9 @@ def _stacked(figure: Figure, base: Any) -> Any:
         start = ends.get(at, 0)
         ends[at] = start + line["count"]
         lines.append({**line, "start": start, "end": ends[at]})
+    most = max(ends.values(), default=0)
+    few = {"values": [*range(most + 1)]} if most <= FEW_TICKS else {}  # else there would be ticks between whole numbers
+    counts = _axis(figure.y, format=",d", **few)
     places = {line.get("value", line.get("from")): at for at, line in reversed([*enumerate(figure.lines)])}
     lines.sort(key=lambda line: places[line.get("value", line.get("from"))])
     base.data = alt.InlineData(values=lines)
@@ -283,7 +287,7 @@ def _bars(figure: Figure, base: Any) -> Any:
     base = base.encode(y=alt.Y("value:N", sort=None, axis=_axis("")), tooltip=_told(figure))
     if len(kinds) > 1:
         base = base.encode(yOffset=alt.YOffset("kind:N", sort=None))
-    across = alt.X(f"{_field(figure)}:Q", axis=_axis(figure.y), stack=False)
+    across = alt.X(f"{_field(figure)}:Q", axis=_axis(figure.y, tickCount=ACROSS, labelOverlap=True), stack=False)
     drawn = base.mark_bar(opacity=0.6 if _has_ends(figure) else 1).encode(x=across, color=_of_kinds(figure))
     if _has_ends(figure):
         drawn += base.mark_rule().encode(x=alt.X("low:Q", title=figure.y), x2="high:Q")
@@ -302,7 +306,7 @@ def _ranges(figure: Figure, base: Any) -> Any:
     scale = alt.Scale(zero=False, nice=True)
     base = base.encode(y=alt.Y("mean:Q", axis=_axis(figure.y), scale=scale), color=_of_kinds(figure), tooltip=told)
     wide = base.mark_rule(strokeWidth=4, opacity=0.5).encode(
-        x=alt.X("from:Q", axis=_axis(figure.x), scale=scale), x2="to:Q"
+        x=alt.X("from:Q", axis=_axis(figure.x, labelOverlap=True, labelSeparation=6), scale=scale), x2="to:Q"
     )
     ends = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2)
     ends = ends.encode(x=alt.X("at:Q", scale=scale), y=alt.Y("low:Q", scale=scale, title=figure.y), y2="high:Q")
@@ -320,7 +324,10 @@ def _estimates(figure: Figure, base: Any) -> Any:
         tooltip=_told(figure),
     )
     scale = alt.Scale() if is_change else alt.Scale(domain=[0, 1])
-    across = alt.X("share:Q", axis=_axis(figure.y, format=".0%"), scale=scale)
+    axis = _axis(figure.y, format=".0%")
+    if is_change:
+        axis = _axis("change, in points", tickCount=ACROSS, labelExpr="format(100 * datum.value, '+.3~g')")
+    across = alt.X("share:Q", axis=axis, scale=scale)
     drawn = base.mark_point(filled=True, size=70, opacity=1).encode(x=across)
     if _has_ends(figure):
         interval = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", scale=scale), x2="high:Q")

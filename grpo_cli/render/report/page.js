@@ -73,7 +73,8 @@
   const strip = (i) => [...strips[i]].map((height) => HEIGHTS[height] ?? "·").join("");
 
   // A condition as the command line knows it, as far as it is a chain of comparisons; else words of a key.
-  const head = (name) => name.replaceAll("_", " ");
+  const HEADS = { size: "group size" };
+  const head = (name) => HEADS[name] ?? name.replaceAll("_", " ");
   const compare = { "=": (a, b) => a === b, "<": (a, b) => a < b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, ">=": (a, b) => a >= b, "==": (a, b) => a === b, "!=": (a, b) => a !== b };
   const place = (term) => columns.includes(term) ? columns.indexOf(term) : columns.map(head).indexOf(term);
   const chain = (text, quoted) => {
@@ -117,7 +118,7 @@
       const known = ["and", ...columns, ...columns.flatMap((name) => head(name).split(" "))];
       const unknown = (text.match(/[A-Za-z_][\w.]*/g) || []).find((word) => !known.includes(word));
       const [, bare] = text.match(/(?<![<>])=\s*([A-Za-z_][^'"<>=]*?)\s*(?:\band\b.*)?$/) || [];
-      const heads = columns.slice(1).map(head).join(", ");
+      const heads = columns.slice(1).map((name) => name.replaceAll("_", " ")).join(", ");
       wrong = bare && place(bare) < 0 ? `texts need quotes: ${text.replace(bare, `'${bare}'`)}` :
         `${unknown ? `no column is called ${unknown}` : "this is not a condition"}; the columns are ${heads}`;
     }

@@ -18,6 +18,7 @@ from grpo_cli.render.text import count, number, status_words
 from grpo_cli.runs.group_rows import GroupRows, GroupTable
 from grpo_cli.stats.document import document
 from grpo_cli.stats.inspection import Inspection
+from grpo_cli.stats.runs import Runs
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut
 
@@ -116,7 +117,11 @@ def _meaning(inspection: Inspection, warnings: str = "") -> str:
     numbers = ""
     for words, value in tiles(inspection).items():
         numbers += f"<div><dt>{words}</dt><dd>{html.escape(value)}</dd></div>"
-    return f'<section class="verdicts" aria-label="What it means">{says}{warnings}</section>\n<dl class="tiles">{numbers}</dl>\n'
+    of = ""
+    if isinstance(inspection.beside, Runs):  # of several runs, the numbers are those of one
+        of = f"<h2>{html.escape(inspection.beside.runs[-1].name)}</h2>"
+    said = f'<section class="verdicts" aria-label="What it means">{says}{warnings}</section>'
+    return f'{said}\n{of}<dl class="tiles">{numbers}</dl>\n'
 
 
 @cache

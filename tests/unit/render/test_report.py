@@ -22,6 +22,7 @@ import grpo_cli
 from grpo_cli.cli.report import _command
 from grpo_cli.render.figures import OUTCOMES, Figure, figures
 from grpo_cli.render.report import MOST, page_of, write_report
+from grpo_cli.render.report.charts import chart
 from grpo_cli.runs import group_rows
 from grpo_cli.stats.facts import BARS, count_by_kind
 from grpo_cli.stats.runs import Runs, compared
@@ -439,6 +440,64 @@ def test_the_runs_that_are_compared_are_in_the_same_figures() -> None:
     assert all(run in rates for run in ("first", "b.jsonl", "now.jsonl", "pass@2", "pass^2"))
     assert "change from first" in changes
     assert '"share": 0.5' in changes
+
+
+def test_of_several_runs_the_figures_of_one_say_of_which(found: Inspection) -> None:
+    two = drawn(beside(found, found))
+    assert two["solve_rates"].title == "Solve rates of now"
+    assert two["run_rates"].title == "Solve rates of the runs"
+    assert drawn(found)["solve_rates"].title == "Solve rates"
+    page = page_of(beside(found, found))
+    assert '<h2>now</h2><dl class="tiles">' in page
+    assert '<h2>now</h2><dl class="tiles">' not in page_of(found)
+
+
+@pytest.mark.parametrize(("groups", "ticks"), [(1, [0, 1]), (6, [0, 1, 2, 3, 4, 5, 6]), (7, None)])
+def test_an_axis_of_few_groups_has_no_ticks_between_them(groups: int, ticks: list[int] | None) -> None:
+    figure = drawn_of(logged("a.jsonl", "01 " * groups))["solve_rates"]
+    axis = chart(figure).to_dict()["encoding"]["y"]["axis"]
+    assert axis.get("values") == ticks
+    assert axis["format"] == ",d"
+
+
+def test_numbers_stand_on_a_scale_and_bars_are_as_wide_as_their_distance() -> None:
+    figure = drawn_of(logged("a.jsonl", "0001 0011 0111 0000"))["advantages"]
+    values = {line["value"] for line in figure.lines}
+    assert 0.0 in values
+    specification = chart(figure).to_dict()
+    assert specification["encoding"]["x"]["type"] == "quantitative"
+    ordered = sorted(values)
+    closest = min(other - one for one, other in pairwise(ordered))
+    assert specification["mark"]["size"] == pytest.approx(
+        max(3, min(30, 0.8 * 380 * closest / (ordered[-1] - ordered[0])))
+    )
+    ends = {(line["value"], line["kind"]): (line["start"], line["end"]) for line in chart(figure).data.values}
+    assert {high - low for low, high in ends.values()} == {line["count"] for line in figure.lines}
+
+
+def test_rates_by_length_are_means_of_rollouts_of_similar_length_and_of_those_that_were_cut_off() -> None:
+    """Rollouts of 10 to 89 tokens, of which the longer half is solved, and 20 of 99 tokens that were cut off and are not."""
+    at = np.arange(100)
+    columns = {
+        "prompt_id": at % 10, "length": np.minimum(10 + at, 99) * (at < 80) + 99 * (at >= 80),
+        "reward": ((at >= 40) & (at < 80)).astype(int), "finish_reason": np.where(at < 80, "stop", "length"),
+    }  # fmt: skip
+    pl.DataFrame(columns).write_parquet("a.parquet")
+    figure = drawn_of("a.parquet", by_steps=True)["lengths"]
+    assert figure.title == "Solve rate by length"
+    *finished, cut_off = figure.lines
+    assert [line["mean"] for line in finished] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert sum(line["count"] for line in finished) == 80
+    assert (cut_off["from"], cut_off["to"], cut_off["mean"], cut_off["count"], cut_off["kind"]) == (
+        99,
+        99,
+        0,
+        20,
+        "truncated",
+    )
+    for line in figure.lines:
+        assert 0 <= line["low"] <= line["mean"] <= line["high"] <= 1
+        assert line["from"] <= line["at"] <= line["to"]
 
 
 def test_a_long_trend_is_thinned_out() -> None:
