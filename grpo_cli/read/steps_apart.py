@@ -26,11 +26,14 @@ def steps_apart(columns: Columns, numbered: Numbers) -> tuple[Columns, Numbers, 
     """
     rule = columns.request.rule
     said = list[StepsApart]()
+    steps = {*columns.request.for_checks.steps} & {*STEP_LIKE} - {*rule.key}
     if not columns.request.binding.steps_apart or rule.within is not None or rule.size is not None or not rule.key:
+        return columns, numbered, said
+    if not steps:  # and no column is looked through
         return columns, numbered, said
     for name in comparable_steps(columns):
         keys = numbered.keys
-        recur = 0 if name in rule.key or name not in STEP_LIKE else _recurring(columns, keys, name)
+        recur = _recurring(columns, keys, name) if name in steps else 0
         if not recur or columns.values[name].null_count() or not _separates(columns, keys, name):
             continue
         rule = rule._replace(key=(*rule.key, name))

@@ -46,7 +46,7 @@ def test_inspect_shows_the_steps_apart_and_says_so_in_its_first_lines() -> None:
     run()
     assert first_lines("inspect run.jsonl") == f"steps {SAYS}"
     out = ran("inspect run.jsonl").out
-    assert "groups         12 of 2\n               by prompt_id, step\n" in out
+    assert "groups         12, group size 2\n               by prompt_id, step\n" in out
     assert "warning" not in out
     with_flag = ran("inspect run.jsonl --group prompt_id,step").out
     assert out.split("\n\n", 1)[1] == with_flag.replace("-g prompt_id,step", "").replace(" --group prompt_id,step", "")
@@ -126,7 +126,7 @@ def test_steps_that_restart_in_each_epoch_are_told_apart() -> None:
     ]
     written("run.jsonl", rows)
     out = ran("inspect run.jsonl").out
-    assert "groups         12 of 2\n               by prompt_id, step, epoch\n" in out
+    assert "groups         12, group size 2\n               by prompt_id, step, epoch\n" in out
 
 
 @pytest.mark.parametrize(
@@ -183,4 +183,4 @@ def test_an_ordinary_file_of_every_layout_is_inspected_as_before(schema: str, tm
     assert shown.status <= facts.status
     if not facts.status:
         assert "prompts recur" not in shown.out + facts.out
-        assert f"{json.loads(facts.out)['groups']:,} of " in shown.out
+        assert f"\ngroups         {json.loads(facts.out)['groups']:,}, group size" in shown.out
