@@ -151,8 +151,8 @@ def test_both_installing_commands_are_in_the_readme_as_agreed() -> None:
 @pytest.mark.parametrize(
     ("page", "names"),
     [
-        ("README.md", [f"grpo-adv {name}" for name in COMMANDS]),
-        ("docs/commands.md", [f"grpo-adv {name}" for name in COMMANDS]),
+        ("README.md", [*COMMANDS]),
+        ("docs/commands.md", [*COMMANDS]),
         ("docs/options.md", [row.flag for row in EVERY.values()]),
         ("docs/methods.md", [*ESTIMATORS]),
         ("docs/presets.md", [*presets()]),

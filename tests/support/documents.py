@@ -143,7 +143,7 @@ def sections(parts: Mapping[str, str]) -> str:
 
 
 def commands() -> str:
-    return table("command | what it does", ([f"`grpo-adv {row.name}`", row.help] for row in COMMANDS.values()))
+    return table("command | what it does", ([f"`{row.name}`", row.help] for row in COMMANDS.values()))
 
 
 def options() -> str:
