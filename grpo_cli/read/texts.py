@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import combinations, groupby, takewhile
+from itertools import chain, combinations, groupby, takewhile
 from operator import attrgetter
 from typing import Any, NamedTuple, Self, cast
 
@@ -273,7 +273,7 @@ class Reader:
         (values,) = self._values(file, np.array([row]), self._narrow.tables[file].columns())
         truths = [name for name in TRUTHS if name in values]
         names = dict.fromkeys((*truths, *values))
-        return [Passage(name, _written(values[name])) for name in names if values[name] is not None]
+        return [*chain.from_iterable(_of_field(name, values[name]) for name in names if values[name] is not None)]
 
     def _values(self, file: int, rows: Index, names: Sequence[str]) -> list[dict[str, Any]]:
         """Some columns of rows of a file as values of JSON."""
@@ -315,6 +315,15 @@ def _laid_out(columns: TextColumns, values: Mapping[str, Any]) -> Said:
         if texts != [each.text for each in prompt]:
             asked = []
     return Said(prompt or asked, said[len(asked) :])
+
+
+def _of_field(name: str, value: Any) -> Iterator[Passage]:
+    """A field of a record by its name: messages one by one, with the name before the speaker of each; all else as it is."""
+    if isinstance(value, list) and value and all(map(_is_message, value)):
+        for speaker, text in passages_of(value, name):
+            yield Passage(name if speaker == name else f"{name}: {speaker}", text)
+        return
+    yield Passage(name, _written(value))
 
 
 def _value(text: str | None) -> Any:

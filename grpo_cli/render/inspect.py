@@ -466,7 +466,7 @@ def _duplicates(facts: Inspected) -> Sections:
         return
     said = clean(f"none in {same.column}")
     if same.rows:
-        said = f"{same.rows:,} of the texts ({percent(same.share)}) repeat another text of their group"
+        said = f"{same.rows:,} of the rollouts ({percent(same.share)}) repeat the text of another of their group"
     yield "duplicates", [said]
 
 

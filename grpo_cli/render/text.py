@@ -145,6 +145,9 @@ HANG = 2  # indent of the continuation lines of a value
 NARROWEST = 20
 BLOCKS = "▁▂▃▄▅▆▇█"
 # As in `browse`: what matters stands out, what is drawn does not.
+# Names of two words that have a colour: on two lines they would lose it.
+NAMES = ("never solved", "always solved")
+JOINED = "\ue000"  # in place of their space while a line is broken: for private use, and as wide
 COLOURS = {rf"[{BLOCKS}]+": "dim", r"\bnever solved|\b0, never": "red", r"\balways solved|\b1, always": "green"}
 DECIDES = r"(?<![\w.])\d[\d.,]*\d%?|(?<![\w.])\d%?"  # the numbers of a verdict
 ASCII_BLOCKS = str.maketrans(dict(zip(f"{BLOCKS}…", [*"._-=+*%#", "..."], strict=True)))
@@ -272,8 +275,13 @@ class Sheet:
         room = max(width - start - hang, 1)
         lines = []
         indent = start
-        for piece in Text(text[start:]).wrap(self.console, room, overflow="fold"):
-            lines.append(" " * indent + piece.plain.rstrip())
+        together = text
+        if JOINED not in text:  # else it would become a space
+            for name in NAMES:
+                together = together.replace(name, name.replace(" ", JOINED))
+        for piece in Text(together[start:]).wrap(self.console, room, overflow="fold"):
+            plain = piece.plain if together is text else piece.plain.replace(JOINED, " ")
+            lines.append(" " * indent + plain.rstrip())
             indent = start + hang
         return lines
 

@@ -157,4 +157,5 @@ def _folded(passage: Passage, width: int) -> Text:
 
 def _style_of(speaker: str) -> str:
     """The model's turns differ from those of all others."""
-    return "model" if is_model(re.split("[ ,]", speaker)[0]) else "other"
+    who = speaker.rpartition(": ")[2]  # after the name of a field
+    return "model" if is_model(re.split("[ ,]", who)[0]) else "other"

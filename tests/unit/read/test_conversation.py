@@ -139,6 +139,22 @@ def test_a_group_of_conversations_is_printed_turn_by_turn() -> None:
     assert 'row 2, reward 1\n  [assistant, tool call look]\n  {\n    "at": 1\n  }\n\n  [tool]\n  seen\n' in shown
 
 
+def test_messages_among_the_fields_of_a_record_are_laid_out_by_who_said_them(tmp_path: Path) -> None:
+    call = {"function": {"name": "python", "arguments": json.dumps({"code": "a = 1\nprint(a)", "n": 2})}}
+    said = [{"role": "user", "content": "go"}, {"role": "assistant", "content": "yes", "tool_calls": [call]}]
+    row = {"prompt_id": 1, "messages": said, "info": {"a": [1, 2]}, "reward": 1}
+    narrow = grpo_cli.inspect(str(write(tmp_path / "a.jsonl", [row]))).inspection.narrow
+    fields = Reader(narrow, TextColumns()).fields(0)
+    assert fields == [
+        ("prompt_id", "1"),
+        ("messages: user", "go"),
+        ("messages: assistant", "yes"),
+        ("messages: assistant, tool call python", "code:\na = 1\nprint(a)\nn: 2"),
+        ("info", '{\n  "a": [\n    1,\n    2\n  ]\n}'),
+        ("reward", "1"),
+    ]
+
+
 def test_a_frame_in_memory_shows_its_conversations() -> None:
     frame = pl.read_ndjson(CONVERSATIONS.encode())
     shown = grpo_cli.inspect(frame).show("a")

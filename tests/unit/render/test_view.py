@@ -29,7 +29,7 @@ from grpo_cli.read.tables import Binding, Table
 from grpo_cli.render import explain, methods, plan_text, summary
 from grpo_cli.render.distribution import bars
 from grpo_cli.render.progress import phases
-from grpo_cli.render.text import column, exact, markdown_table, number
+from grpo_cli.render.text import Sheet, column, exact, markdown_table, number
 from grpo_cli.runs.compute_files import Facts
 from grpo_cli.stats import facts
 from grpo_cli.values.key_text import cut
@@ -388,6 +388,14 @@ def test_every_parameter_and_flag_is_explained_in_80_columns() -> None:
             assert flat(param.help) in text
         for need in method.needs:
             assert ROLES[need].flag in text
+
+
+@pytest.mark.parametrize("width", range(30, 60))
+def test_a_name_that_has_a_colour_is_on_one_line_and_keeps_it(width: int) -> None:
+    screen = Console(file=io.StringIO(), width=width, force_terminal=True, color_system="standard", no_color=False)
+    Sheet(screen).row("no gradient", "2 of 9 groups have no gradient (22.2%): 1 always solved, 1 never solved")
+    assert "\x1b[31mnever solved\x1b[0m" in shown(screen)
+    assert "\x1b[32malways solved\x1b[0m" in shown(screen)
 
 
 # --- progress ----------------------------------------------------------------------------------------------
