@@ -591,11 +591,8 @@ def inspect(
         raise UsageError("against takes runs by their names", "give them as against={'step200': before}")
     given = _checked("inspect", _renamed(options, rescored_column), INSPECTED, INSPECT_KEYWORDS)
     old_rewards = _either(old_rewards, rescored)
-    lost = [name for name in ("cluster", "pass_at") if name in given]
-    if lost and against is None:
-        raise UsageError(
-            f"{lost[0]} is for the comparison of runs", "give earlier ones with against={'step200': before}"
-        )
+    if "cluster" in given and against is None:
+        raise UsageError("cluster is for the comparison of runs", "give earlier ones with against={'step200': before}")
     if against is None:
         found = _inspected(frame, given, old_rewards)
         warn(found.facts.summary.warnings)

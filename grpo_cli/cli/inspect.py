@@ -12,7 +12,6 @@ from grpo_cli.errors import UsageError, Way
 from grpo_cli.options.commands import COMMANDS, command_line
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import refuse_beside, refuse_without_effect
-from grpo_cli.options.table import EVERY
 from grpo_cli.runs.gate import Gate
 from grpo_cli.runs.inspect import Job, run
 
@@ -43,7 +42,7 @@ def _refuse(given: Given) -> None:
         refuse_beside("before", given, "show", "by", "token_logprobs")
     of_rescored = [name for name in ("rescored", "rescored_column") if name in given]
     for name in of_rescored:
-        refuse_beside(name, given, "show", "by", "sort", "top")
+        refuse_beside(name, given, "show", "by", "sort", "top", "pass_at")
     kind = given.format
     if "full" in given:
         refuse_beside("full", given, "show", "format", "before", "rescored", "rescored_column")
@@ -149,10 +148,9 @@ def _against(given: Given) -> None:
 
 def refuse_without_runs(given: Given) -> None:
     """Refuse what only a comparison of runs has."""
-    lost = [name for name in ("cluster", "pass_at") if name in given]
-    if lost and "before" not in given:
+    if "cluster" in given and "before" not in given:
         way = Way("--against", fill="INPUT", lead="add")
-        raise UsageError(f"{EVERY[lost[0]].flag} is for the comparison of runs", way)
+        raise UsageError("--cluster is for the comparison of runs", way)
 
 
 def _rescored(given: Given) -> None:

@@ -300,7 +300,7 @@ _MORE = _of_panels({
         Column("text_column", "Column with the response text (default: found by name).",
                brief="Column with the response text"),
         Switch("duplicates", "Look for identical texts within groups even in large files."),
-        Option("pass_at", "pass@K of each run with --against; in export, of each prompt with --to prompts: 1 - C(n-c, K) / C(n, K) for c solved rows of n; null where n < K.",
+        Option("pass_at", "pass@K and pass^K of the prompts, with 95% intervals; with --against of each run. In export, of each prompt with --to prompts: 1 - C(n-c, K) / C(n, K) for c solved rows of n; null where n < K.",
                metavar="K,..."),
         Several("before", "Earlier run on the same prompts: shows how solve rates changed, with a 95% interval, and which prompts changed. Of several, the first is the base. In select and export: other runs, counted by the facts runs and solved_runs of --where.",
                 spelled="--against", metavar="[NAME=]INPUT", brief="Earlier run to compare with"),

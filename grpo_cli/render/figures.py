@@ -60,6 +60,7 @@ def figures(inspection: Inspection) -> list[Figure]:
         *_trends(inspection),
         *_off_policy(inspection),
         _solve_rates(inspection),
+        _passes(inspection),
         *_components(inspection),
         _lengths(inspection),
     ]
@@ -169,6 +170,19 @@ def _solve_rates(inspection: Inspection) -> Figure | None:
         caption += " A solve rate is the mean reward of a group, from the worst reward (0) to the best (1)."
     axis = "solve rate of a group"
     return Figure("solve_rates", "stacked", "Solve rates", caption, lines, x=axis, y="groups")
+
+
+def _passes(inspection: Inspection) -> Figure | None:
+    """What k rollouts of each group solve, where --pass-at asks."""
+    draws = inspection.facts.draws
+    if draws is None:
+        return None
+    lines = []
+    for kind, found in (("at least one is solved", draws.pass_at), ("all are solved", draws.pass_all)):
+        lines += [_estimate(f"k = {k}", kind, one) for k, one in found.items() if one is not None]
+    split = f"{draws.always:,} groups always solved, {draws.sometimes:,} sometimes, {draws.never:,} never"
+    caption = f"The mean over groups with k rollouts or more, with its 95% interval. {split}."
+    return Figure("passes", "estimates", "Of k rollouts of a group", caption, lines, x="", y="share of groups")
 
 
 def _sizes(inspection: Inspection) -> Figure | None:

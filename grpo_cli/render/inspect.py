@@ -12,6 +12,7 @@ from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.errors import UnknownName, printable
 from grpo_cli.read.texts import has_turns
 from grpo_cli.render.distribution import distribution_lines
+from grpo_cli.render.estimates import in_percent
 from grpo_cli.render.text import (
     Column,
     Sections,
@@ -399,6 +400,25 @@ def _zero_variance(facts: Inspected) -> Sections:
     yield label_of_equal(facts.summary.plan), [said, *nearly_equal(constant)]
 
 
+def _passes(facts: Inspected) -> Sections:
+    """What k rollouts of each group solve."""
+    draws = facts.draws
+    if draws is None:
+        return
+    of_all = f"of {count(draws.always + draws.sometimes + draws.never, 'group')}"
+    solved = "" if draws.solved_at == 1 else f" (a reward of {number(draws.solved_at)})"
+    split = f"{draws.always:,} always solved{solved}, {draws.sometimes:,} sometimes, {draws.never:,} never"
+    columns = []
+    for one in draws.passes:
+        cells = [str(one.k), *in_percent(one.pass_at), *in_percent(one.pass_all)]
+        columns.append([*cells, f"{one.left_out:,}" if one.left_out else ""])
+    heads = ["k", "pass@k", "95% interval", "pass^k", "95% interval", f"fewer than k {facts.summary.unit}s"]
+    if not any(one.left_out for one in draws.passes):
+        del heads[-1]
+    table = aligned([(head, [line[at] for line in columns]) for at, head in enumerate(heads)])
+    yield "pass@k", [f"{of_all}: {split}", *table]
+
+
 def _other_sizes(facts: Inspected) -> Sections:
     sizes = facts.at_size
     if all(at.alive == 1 for at in sizes) or not facts.summary.plan.gives_equal_rewards_0:
@@ -511,13 +531,13 @@ def _drift_by(trend: DriftTrend, sheet: Sheet) -> None:
 BLOCKS_OF_LINES = (
     (_inputs, _groups),
     (_rewards, _components),
-    (_difficulty, _zero_variance, _other_sizes),
+    (_difficulty, _passes, _zero_variance, _other_sizes),
     (_spread, _length, _truncated, _duplicates),
     (_off_policy,),
 )
 # What is shown beside a table that was asked for, and what else an option asks for.
 IN_BRIEF = ((_inputs, _groups), (_rewards_in_brief, _zero_variance))
-ASKED_FOR = {"length_column": _length, "duplicates": _duplicates, "token_logprobs": _off_policy}
+ASKED_FOR = {"pass_at": _passes, "length_column": _length, "duplicates": _duplicates, "token_logprobs": _off_policy}
 LISTS = {"sort", "top"}  # ask for the list of groups
 TABLES = {"by", *LISTS}
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 from rich.console import Console
 
+from grpo_cli.render.estimates import between, in_percent
 from grpo_cli.render.text import Column, Sheet, aligned, clean, count, rescaled
 from grpo_cli.stats.against import Prompt
 from grpo_cli.stats.intervals import Estimate, in_words
@@ -16,7 +17,6 @@ from grpo_cli.values.key_text import cells, cut, labels_of, plain
 CLUSTER = 20  # characters of the value of a cluster
 LONGEST = 60  # characters of the key of a prompt
 WHOLE = 1e-6  # a smaller distance from a whole number is rounding
-DIGITS = 1  # of a rate in per cent; an interval is never that narrow
 
 
 def render(facts: Runs, console: Console) -> None:
@@ -26,14 +26,16 @@ def render(facts: Runs, console: Console) -> None:
     sheet.steps(facts.warnings)
     _matched(sheet, facts)
     sheet.blank()
-    rates = [[names[run.name], f"{run.prompts:,}", f"{run.rollouts:,}", *_rate(run.solve_rate)] for run in facts.runs]
+    rates = [
+        [names[run.name], f"{run.prompts:,}", f"{run.rollouts:,}", *in_percent(run.solve_rate)] for run in facts.runs
+    ]
     sheet.table(["run", "prompts", "rollouts", "solve rate", "95% interval"], rates)
     passes = []
     short = []
     for run in facts.runs:
         name = clean(names[run.name])
         for of in run.passes:
-            passes.append([name, f"{of.k}", *_rate(of.pass_at), *_rate(of.pass_all)])
+            passes.append([name, f"{of.k}", *in_percent(of.pass_at), *in_percent(of.pass_all)])
             if of.left_out:
                 short.append(f"{name}: {count(of.left_out, 'prompt')} with fewer than {of.k} rollouts")
     if passes:
@@ -70,16 +72,12 @@ def _matched(sheet: Sheet, facts: Runs) -> None:
         sheet.row("solve rate", rescaled(facts.worst, facts.best))
 
 
-def _rate(found: Estimate | None) -> tuple[str, str]:
-    return ("-", "-") if found is None else (f"{found.mean:.{DIGITS}%}", _between(found))
-
-
 def _difference(one: Difference, name: str) -> list[str]:
     points = f"{100 * one.change.mean:+.1f}"
     p = "-" if one.p_holm is None else in_words(one.p_holm).removeprefix("p ").removeprefix("= ")
     better = f"{one.better:,} ({one.better_by_chance:,.0f})"
     worse = f"{one.worse:,} ({one.worse_by_chance:,.0f})"
-    return [clean(name), f"{one.prompts:,}", points, _between(one.change), p, better, worse]
+    return [clean(name), f"{one.prompts:,}", points, between(one.change), p, better, worse]
 
 
 def _shown(one: Difference, name: str) -> str:
@@ -133,14 +131,6 @@ def _table_of_prompts(prompts: Sequence[Prompt], width: int) -> list[str]:
 def _rate_of(rate: float, rollouts: int, *, solved: bool) -> str:
     """How many of the rollouts are solved, or of rewards between the mean and how many there are."""
     return f"{round(rate * rollouts):,}/{rollouts:,}" if solved else f"{rate:.2f} of {rollouts:,}"
-
-
-def _between(found: Estimate) -> str:
-    if found.low is None or found.high is None:
-        return "-"
-    low = 100 * found.low
-    high = 100 * found.high
-    return f"{low:.{DIGITS}f} to {high:.{DIGITS}f}"
 
 
 def table(facts: Runs) -> pl.DataFrame:

@@ -19,7 +19,7 @@ from grpo_cli.read.build_table import columns_first, read
 from grpo_cli.read.layout import layout
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
 from grpo_cli.read.token_numbers import Lists, reduced
-from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made
+from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, draws_of, made
 from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.stats.inspection import Inspection, View, score_groups, what_is_read, with_facts
 from grpo_cli.stats.off_policy import OffPolicy, off_policy
@@ -123,7 +123,10 @@ def view_of(given: Given, **steps: bool) -> View:
     if logprobs and not {*LOGPROBS[:2]} <= {*logprobs}:
         cure = "give --token-logprobs and --old-token-logprobs"
         raise UsageError("the log-probs of two policies are compared", cure)
-    return made(View, given, **steps, logprobs=logprobs, length=given.length_column, text=given.text_column)
+    draws = () if "before" in given else draws_of(given) or ()
+    return made(
+        View, given, **steps, draws=draws, logprobs=logprobs, length=given.length_column, text=given.text_column
+    )
 
 
 def refuse_negative_top(given: Given) -> None:

@@ -59,11 +59,6 @@ class Clusters:
         return encode([self.words(prompts)]).codes.to_numpy().astype(np.int64)
 
 
-def renumbered(clusters: Index) -> Index:
-    """The clusters of some of the prompts, as numbers from 0 without gaps."""
-    return np.unique(clusters, return_inverse=True)[1]
-
-
 def many(clusters: Index) -> int:
     """How many clusters there are."""
     return int(clusters.max()) + 1

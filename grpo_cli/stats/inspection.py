@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.group_stats import finite_means, finite_stds, group_extremes
+from grpo_cli.engine.group_stats import finite_means, finite_rows, finite_stds, group_extremes
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, Status, score
@@ -21,13 +21,14 @@ from grpo_cli.read import known_names
 from grpo_cli.read.group_keys import encode, spanning
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding
-from grpo_cli.stats import correlations, difficulty, facts
+from grpo_cli.stats import correlations, difficulty, facts, passes
 from grpo_cli.stats.correlations import Lengths
 from grpo_cli.stats.courses import Course, course
 from grpo_cli.stats.difficulty import AtSize, Difficulty, Spread
 from grpo_cli.stats.document import ABSENT, Absent, asked_by
 from grpo_cli.stats.facts import Number
 from grpo_cli.stats.off_policy import OffPolicy
+from grpo_cli.stats.passes import Draws
 from grpo_cli.stats.trends import Trend, TrendLine, as_numbers, in_order, over_steps
 from grpo_cli.values.cells import Kind, bare_texts, where
 from grpo_cli.values.paths import PARENT
@@ -211,6 +212,8 @@ class Inspected:
     masked_effect: MaskedEffect | None  # what the masked rows change; None without any
     # what the rows that marks leave out of their groups would change; None without any
     failed_effect: FailedEffect | None
+    # what k rollouts of each group solve
+    draws: Draws | None = field(metadata=asked_by("--pass-at", "K"))
     # how each environment goes over the steps; None without such a column or without steps, and with --by, whose lines have it
     environments: Environments | None
     # equal responses within groups, if they were looked for
@@ -236,6 +239,7 @@ class View:
     by: str | None = None  # the column of --by, whose values have a line each
     by_steps: bool = False  # a trend over the steps, if there are any
     trend: bool = False  # the same, unless a group has rows of several steps
+    draws: Sequence[int] = ()  # the numbers of --pass-at: rollouts drawn from each group
     top: int = TOP  # how many groups are listed at either end
     sort: str = SORT  # the fact of groups that the list is ordered by
     length: str | None = None  # the column of response lengths; None: one found by name
@@ -496,6 +500,7 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
         truncated=_cut_off(inspection),
         masked_effect=_masked_effect(inspection),
         failed_effect=_failed_effect(inspection),
+        draws=_draws(inspection, view.draws),
         environments=_environments(inspection, trend_by),
         duplicates=duplicates,
         listed=_most_and_least(groups, narrow.label, view.sort, view.top),
@@ -505,6 +510,18 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
         verdicts=(),
     )
     return replace(inspection, described=said)
+
+
+def _draws(inspection: Inspection, draws: Sequence[int]) -> Draws | None:
+    """What so many rollouts drawn from each group solve; None if nobody asked."""
+    _, best = facts.reward_range(inspection.groups)
+    if not draws or best is None:
+        return None
+    rows = inspection.raw.rows
+    codes, rewards = finite_rows(rows["group"].to_numpy(), rows[".reward"])
+    size = len(inspection.groups)
+    n = np.bincount(codes, minlength=size)
+    return passes.of_groups(n, difficulty.solved_counts(codes, rewards, best, size), best, draws)
 
 
 def _cut_off(inspection: Inspection) -> CutOff | None:

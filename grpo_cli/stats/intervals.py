@@ -310,3 +310,8 @@ def in_words(p: float | None) -> str:
     if p < 0.001:  # noqa: PLR2004 - digits that matter
         return "p < 0.001"
     return f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"  # noqa: PLR2004
+
+
+def renumbered(clusters: Index) -> Index:
+    """The clusters of some of the prompts, as numbers from 0 without gaps."""
+    return np.unique(clusters, return_inverse=True)[1]

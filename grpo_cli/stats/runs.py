@@ -11,8 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.moments import Index
-from grpo_cli.errors import DataError, StepsApart, Way
+from grpo_cli.errors import DataError, StepsApart
 from grpo_cli.stats.against import (
     LISTED,
     Matched,
@@ -27,8 +26,8 @@ from grpo_cli.stats.against import (
     rewards_of,
 )
 from grpo_cli.stats.changes import changes
-from grpo_cli.stats.clusters import Clusters, many, renumbered
-from grpo_cli.stats.difficulty import DIGITS, pass_at
+from grpo_cli.stats.clusters import Clusters, many
+from grpo_cli.stats.difficulty import DIGITS
 from grpo_cli.stats.document import asked_by
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.intervals import (
@@ -44,6 +43,8 @@ from grpo_cli.stats.intervals import (
     p_value,
     p_value_of_clusters,
 )
+from grpo_cli.stats.passes import BY_DRAWS, Pass
+from grpo_cli.stats.passes import of_prompts as of_draws
 from grpo_cli.stats.trends import Trend
 
 POINTS = 0.02  # `prompts_for_2_points`
@@ -51,21 +52,10 @@ MANY = 3  # runs whose names are shortened
 
 
 @dataclass(frozen=True)
-class Pass:
-    """The chance that one of k rollouts is solved, and that all are; prompts with fewer rollouts are left out."""
-
-    k: int  # rollouts that are drawn from those of a prompt, without replacement
-    # mean chance that at least one of `k` rollouts of a prompt is solved; None if no prompt has `k`
-    pass_at: Estimate | None
-    pass_all: Estimate | None  # mean chance that all of `k` rollouts of a prompt are solved; None if no prompt has `k`
-    left_out: int  # prompts of the run with fewer than `k` scored rollouts
-
-
-@dataclass(frozen=True)
 class Run:
     """What a run solves, over all of its own prompts."""
 
-    GATED: ClassVar = {"pass_at": Way("--pass-at", fill="K"), "pass_all": Way("--pass-at", fill="K")}
+    GATED: ClassVar = BY_DRAWS
 
     name: str  # from --against NAME=PATH, else its first input, and how many more
     inputs: Sequence[str]  # the files of the run
@@ -224,27 +214,9 @@ def _run(
         prompts=len(prompts),
         rollouts=int(rows.n.sum()),
         solve_rate=estimate(rows.rates, OF_RATE, clusters=of_prompts),
-        passes=[_pass(rows.n, solved, k, of_prompts) for k in draws],
+        passes=[of_draws(rows.n, solved, k, of_prompts) for k in draws],
         clusters=None if of_prompts is None else many(of_prompts),
     )
-
-
-def _pass(n: Index, solved: Index, k: int, clusters: Index | None) -> Pass:
-    """pass@k and pass^k: k rollouts drawn from those of a prompt without replacement."""
-    enough = n >= k
-    if not enough.any():
-        return Pass(k, None, None, len(n))
-    n, solved = n[enough], solved[enough]
-    if clusters is not None:
-        clusters = renumbered(clusters[enough])
-    rows = n.tolist()
-    failed = n - solved
-    one_solved = np.array(pass_at(rows, solved.tolist(), k))
-    one_failed = np.array(pass_at(rows, failed.tolist(), k))
-    left_out = int((~enough).sum())
-    pass_any = estimate(one_solved, OF_RATE, clusters=clusters)
-    pass_all = estimate(1 - one_failed, OF_RATE, clusters=clusters)
-    return Pass(k, pass_any, pass_all, left_out)
 
 
 def _difference(name: str, pair: Matched, ends: tuple[float, float], clusters: Clusters | None) -> Difference:

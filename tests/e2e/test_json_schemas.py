@@ -53,7 +53,7 @@ MORE = [
     "compute parts.jsonl --plan-by env --plan default: --only --explain",
     "inspect steps.jsonl -g prompt_id,step --where 'mean < 0.5' --sort length --top 0 --by prompt_id",
     "inspect two_rewards.jsonl -r accuracy -r format --length-column sample --combine normalize",
-    "inspect cut_off.jsonl", "inspect tokens.jsonl", "inspect tokens.jsonl --token-logprobs s --old-token-logprobs o --token-entropy e --by n",
+    "inspect rewards.jsonl --pass-at 1,2", "inspect cut_off.jsonl", "inspect tokens.jsonl", "inspect tokens.jsonl --token-logprobs s --old-token-logprobs o --token-entropy e --by n",
     "inspect now.jsonl --against before.jsonl", "inspect later.jsonl --against before.jsonl", "inspect now.jsonl --against before.jsonl --cluster prompt_id",
     "inspect now.jsonl --against base=before.jsonl --against before.jsonl --pass-at 1 --config options.toml",
     "inspect graded.jsonl --rescored others.jsonl --rollout sample --config options.toml",
