@@ -152,8 +152,9 @@ def sections(line: str) -> list[str]:
 
 def test_a_table_that_is_asked_for_comes_last_before_the_verdict_and_full_has_the_rest() -> None:
     look = "inspect steps.jsonl -g prompt_id,step"
-    every = ["rewards", "solve rate", "spread", "length", "mean  ", "length", "groups by"]
-    in_brief = ["rewards", "mean  ", "length"]
+    of_trend = ["mean  ", "spread", "length"]
+    every = ["rewards", "solve rate", "spread", "length", *of_trend, "groups by"]
+    in_brief = ["rewards", *of_trend]
     assert sections(look) == [*every, "verdict"]
     assert sections(f"{look} --by step") == [*in_brief, "step  ", "verdict"]
     assert sections(f"{look} --by step --full") == [*every, "step  ", "verdict"]
