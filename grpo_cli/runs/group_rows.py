@@ -256,17 +256,18 @@ def _listed(inspection: Inspection) -> Index:
 def _opened(inspection: Inspection, table: GroupTable, most: int) -> Index:
     """The places of the groups whose rows are in the page, in the order in which their texts are taken.
 
-    The first of each bar and step, then the second of each, and so on: whatever is clicked has some of them.
+    In turns of the solve rates, by tenths, and in each of these in turns of the steps: whatever is clicked has some of them.
     """
-    apart = ["solve_rate", inspection.columns.get("by")]
-    columns = {
-        str(name): [str(line[table.columns.index(name)]) for line in table.lines]
-        for name in apart
-        if name in table.columns
-    }
-    turn = pl.int_range(pl.len()).over(*columns)
-    frame = pl.DataFrame(columns).select(turn=turn, at=pl.int_range(pl.len()))
-    return frame.sort("turn", "at")["at"].to_numpy()[:most]
+    rates = [line[table.columns.index("solve_rate")] for line in table.lines]
+    tenths = [None if rate is None else math.ceil(10 * rate) + (rate == 1) for rate in rates]
+    step = inspection.columns.get("by")
+    steps = (
+        [str(line[table.columns.index(step)]) for line in table.lines] if step in table.columns else [""] * len(rates)
+    )
+    frame = pl.DataFrame({"rate": tenths, "step": steps}).with_columns(at=pl.int_range(pl.len()))
+    frame = frame.with_columns(turn=pl.int_range(pl.len()).over("rate", "step")).sort("turn", "at")
+    frame = frame.with_columns(turn=pl.int_range(pl.len()).over("rate")).sort("turn", "at")
+    return frame["at"].to_numpy()[:most]
 
 
 def _beginnings(inspection: Inspection, codes: Index, keys: Sequence[str]) -> list[str]:
@@ -347,9 +348,7 @@ def _caption(total: int, shown: int, told: int) -> str:
     which = "1 group" if total == 1 else f"{total:,} groups"
     if shown < total:
         which = f"{shown:,} of {total:,} groups, evenly sampled"
-    texts = (
-        "" if told == shown else f" {told:,} of them have their rollouts here: the first of each solve rate and step."
-    )
+    texts = "" if told == shown else f" {told:,} of them have their rollouts here, some of each solve rate."
     order = "Never solved and longest first." if shown > 1 else ""
     return f"{which}. {order}{texts} Click one to read it; grpo-adv browse has all, whole."
 

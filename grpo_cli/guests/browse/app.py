@@ -45,6 +45,7 @@ class Browser(App[list[str]]):
     """The screen of `grpo-adv browse`; it returns the commands that the user asked for."""
 
     ENABLE_COMMAND_PALETTE = False
+    HORIZONTAL_BREAKPOINTS: ClassVar = [(0, "-narrow"), (72, "-wide")]  # from so many cells on
     # The terminal's own colours: they fit a light and a dark one.
     CSS = """
     Screen, Static, Listing, Page, Input, Vertical, Horizontal { background: ansi_default; color: ansi_default; }
@@ -54,6 +55,10 @@ class Browser(App[list[str]]):
     #groups { height: 3fr; }
     #rollouts { height: 2fr; }
     #text { width: 1fr; border-left: solid ansi_default; }
+    /* Beside each other, 17 cells of the text would be left of 60. */
+    .-narrow #panes { layout: vertical; }
+    .-narrow #lists { width: 100%; max-width: 100%; height: 1fr; }
+    .-narrow #text { width: 100%; height: 1fr; border-left: none; border-top: solid ansi_default; }
     #status { height: auto; min-height: 1; max-height: 4; }
     #keys { height: 1; }
     #line { display: none; height: 1; border: none; padding: 0; }
@@ -96,7 +101,7 @@ class Browser(App[list[str]]):
         self.groups = Listing(self.open_group, id="groups")
         self.rows = Listing(self.read, id="rollouts")
         self.page = Page(self.read, id="text")
-        with Horizontal():
+        with Horizontal(id="panes"):
             with Vertical(id="lists"):
                 yield self.groups
                 yield self.rows

@@ -35,6 +35,7 @@ FEW_TICKS = 6  # up to this count an axis has a tick for each number
 ACROSS = 5  # ticks of an axis of numbers below bars, which have many digits
 PICTURE_WIDTH = 380  # each chart of a picture is this many pixels wide
 PICTURE_COLUMNS = 2  # charts beside each other in a picture
+GAP = 10  # pixels between the caption of a chart and the chart
 WRAPPED = 68  # characters of a caption that are as wide as its chart
 PNG_SCALE = 2.0  # pixels of a PNG for each pixel of the chart
 INK = "#20242a"
@@ -70,7 +71,7 @@ def picture(
     for at, figure in enumerate(figures):
         row = captions[at // PICTURE_COLUMNS * PICTURE_COLUMNS :][:PICTURE_COLUMNS]
         caption = [*captions[at], *[""] * (max(map(len, row)) - len(captions[at]))]  # charts of a row are level
-        heading = alt.TitleParams(figure.title, subtitle=caption)
+        heading = alt.TitleParams(figure.title, subtitle=caption, offset=GAP)
         charts.append(chart(figure).properties(width=PICTURE_WIDTH, title=heading))
     heading = alt.TitleParams(title, subtitle=[*subtitle], fontSize=20, offset=20)
     combined = alt.concat(*charts, columns=PICTURE_COLUMNS, spacing=40, title=heading)

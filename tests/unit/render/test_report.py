@@ -294,7 +294,7 @@ def test_conversations_that_do_not_fit_are_those_of_the_first_groups_and_the_pag
     places = [at for at, one in facts.rows.items() if one.said]
     assert 24 <= len(places) <= 26
     assert places == [*range(len(places))]
-    assert f" {len(places)} of them have their rollouts here: " in facts.says
+    assert f" {len(places)} of them have their rollouts here, some of each solve rate." in facts.says
     assert told(facts.rows[1])[1] == [("response", texts[3])]
 
 
@@ -536,6 +536,22 @@ def test_ten_thousand_groups_are_all_in_the_table_and_some_of_every_bar_and_step
     opened = Counter((rates[place], steps[place]) for place in with_rows.rows)
     assert opened == dict.fromkeys([(rate, step) for rate in (0.0, 0.5) for step in range(4)], 5)
     assert 0 in with_rows.rows
+
+
+def test_every_bar_has_groups_with_their_rows_however_many_steps_and_rates_there_are() -> None:
+    """400 steps of one never solved group and two others each: the never solved ones took all of the room."""
+    group = np.arange(1_200).repeat(4)
+    at = np.arange(4_800) % 4
+    graded = np.where(group % 3 == 0, 0.0, np.where(group % 3 == 1, at % 2, group / 1_200 * (at + 1) / 4))
+    pl.DataFrame({"prompt_id": group, "reward": graded, "step": group // 3}).write_parquet("a.parquet")
+    found = inspected("a.parquet", by_steps=True)
+    table = group_rows.with_rows(found, group_rows.report_groups(found), most=60)
+    rates = column(table, "solve_rate")
+    tenths = Counter(int(np.ceil(10 * rates[place])) for place in table.rows)
+    assert {*tenths} == {int(np.ceil(10 * rate)) for rate in rates}
+    assert max(tenths.values()) - min(tenths.values()) <= 1
+    steps = column(table, "step")
+    assert len({steps[place] for place in table.rows if rates[place] == 0}) == tenths[0]
 
 
 def test_the_table_has_the_prompt_the_environment_and_k_of_n() -> None:

@@ -216,6 +216,17 @@ def test_screens_look_as_they_did(small: Model, size: tuple[int, int]) -> None:
         assert shown == expected.read_text(encoding="utf-8"), "run with UPDATE_SNAPSHOTS=1, and read the difference"
 
 
+@pytest.mark.parametrize(("width", "least"), [(40, 38), (60, 58), (71, 69), (72, 29), (80, 36)])
+def test_a_narrow_screen_has_the_text_below_the_lists(small: Model, width: int, least: int) -> None:
+    def sizes(app: Browser) -> tuple[int, int, int]:
+        return app.page.wide, app.page.size.height, app.groups.size.height
+
+    wide, high, of_groups = driven(browser(small), size=(width, 24), then=sizes)
+    assert wide >= least
+    assert high >= 8
+    assert of_groups >= 3
+
+
 def test_the_picture_of_the_documents_is_this_screen() -> None:
     assert browsed() == PICTURE.read_text(encoding="utf-8"), "run: python -m tests.support.pictures"
 
