@@ -45,7 +45,7 @@ class Browser(App[list[str]]):
     """The screen of `grpo-adv browse`; it returns the commands that the user asked for."""
 
     ENABLE_COMMAND_PALETTE = False
-    HORIZONTAL_BREAKPOINTS: ClassVar = [(0, "-narrow"), (72, "-wide")]  # from so many cells on
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-wide")]  # noqa: RUF012 - as Textual declares it; from so many cells on
     # The terminal's own colours: they fit a light and a dark one.
     CSS = """
     Screen, Static, Listing, Page, Input, Vertical, Horizontal { background: ansi_default; color: ansi_default; }
