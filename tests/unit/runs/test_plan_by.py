@@ -569,7 +569,7 @@ def test_what_is_wrong_with_one_of_many_values_is_told_of_it() -> None:
     wrong: dict[str, tuple[str, Any, str]] = {
         "id": ("", None, "env = e7: a.jsonl:44: id is null or missing"),
         "reward": ("", None, "error: a.jsonl:44: reward is null or missing"),
-        "step": ("", 1, "env = e7: a group key (14) has rows in several values of 'step'"),
+        "step": ("", 1, "env = e7: prompts recur in several steps: a group key (14)"),
         "n": ("--method length-penalty --length-column n", -1, "env = e7: a.jsonl:44: n is negative"),
         "env": ("", "e8", "a group key (14) has rows in several values of 'env'"),
     }
