@@ -200,7 +200,7 @@ class _Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         try:
-            return _Command(_row(cmd_name))
+            return _command(_row(cmd_name))
         except GrpoError:
             if ctx.resilient_parsing:  # completion expects no error
                 return None
@@ -223,6 +223,16 @@ def _row(name: str) -> Command:
         raise UnknownName.among("command", name, COMMANDS)
     with _warnings_said(quiet=False):
         return COMMANDS[name]
+
+
+_made: dict[str, _Command] = {}  # parameters take a few ms, and a process may run many lines
+
+
+def _command(row: Command) -> _Command:
+    """The command of a row, which another of its name may have replaced."""
+    if row.name not in _made or _made[row.name].row is not row:
+        _made[row.name] = _Command(row)
+    return _made[row.name]
 
 
 @cache

@@ -5,20 +5,21 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import product
-from typing import Any
+from typing import Any, Final
 
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import DataError, UsageError, Way, reason
 from grpo_cli.files.kept import note
 from grpo_cli.files.named import opened_to_read
-from grpo_cli.options.export_kinds import EXPORT_KINDS
+from grpo_cli.options.export_kinds import EXPORT_KINDS, kinds_that_take
 from grpo_cli.options.given import Given
 from grpo_cli.options.meant import unknown_option
+from grpo_cli.options.needs import LOGPROBS
 from grpo_cli.options.resolve import FORMULA, normalized, refuse_twice, settings
-from grpo_cli.options.table import BY_VALUE, EVERY, OF_KINDS, OPTIONS, OUTPUT, TOKENS, Option
+from grpo_cli.options.table import BY_VALUE, EVERY, OF_KINDS, OPTIONS, OUTPUT, PER_TOKEN, TOKENS, Option
 from grpo_cli.schemas.table import schemas
 
 LARGEST_CONFIG = 1 << 20  # a file of more bytes is refused
@@ -31,6 +32,16 @@ FILE = "grpo-adv.toml"
 PROJECT = "pyproject.toml"
 SECTION = "grpo-adv"  # the table is [tool.grpo-adv]
 LISTS = ("mask", "token_logprobs")
+# Options that only say more of one of others: a file has them for lines with those.
+SAYS_MORE_OF: Final[Mapping[str, Collection[str]]] = {
+    "holdout_seed": {"holdout"},
+    "top_p_slack": {"top_p"},
+    "most_by": {"most"},
+    "pick": {"per_group"},
+    "control": {"where", "most", "top_p", "limit"},
+    "cluster": {"before"},
+}
+OF_ONE_RUN = ("by", "show", "full", *LOGPROBS)  # of inspect, without --against
 _BY_NAME = "write options by name, for example scale = 'batch'"
 _FORMULA = FORMULA | {"compared_presets", "contenders"}
 
@@ -171,7 +182,8 @@ def _refuse_options_of_plans(given: Given, plans: Mapping[str, Given], file: str
 def _for_command(config: Given, given: Given, takes: Mapping[str, Option]) -> Given:
     """The options of a file that the command has a use for.
 
-    LISTS alone are for `compute --per-token`: they would stop a command that takes them with others.
+    LISTS alone are for `compute --per-token`: they would stop a command that takes them with others. What another line of the same
+    command has a use for is left out, too.
     """
     own = config.among(takes)
     if "write" in takes and "write" not in {*given, *config}:
@@ -180,9 +192,27 @@ def _for_command(config: Given, given: Given, takes: Mapping[str, Option]) -> Gi
     of_kind = EXPORT_KINDS[to].takes if to else ()
     if to:
         own = own.among([name for name in own if takes[name].panel not in OF_KINDS or name in of_kind])
+        own = own.without([name for name in own if kinds_that_take(name) and name not in {*of_kind, "solved_at"}])
     beside = (not to or "token_logprobs" in of_kind) and {"old_token_logprobs", "kl_from"} & {*own, *given}
     unread = () if "per_token" in takes or "tokens" in of_kind or beside else LISTS
-    return own.without(unread)
+    own = own.without(unread)
+    if "format" in takes:  # inspect
+        if "before" in given:
+            own = own.without(OF_ONE_RUN)
+        elif "format" in given:
+            own = own.without({"full", *(() if "by" in {*own, *given} else LOGPROBS)})
+    there = {*own, *given}
+    return own.without([name for name, others in says_more_of(takes).items() if there.isdisjoint(others)])
+
+
+def says_more_of(takes: Collection[str]) -> dict[str, Collection[str]]:
+    """The options of a command that only say more of one of others."""
+    found = dict(SAYS_MORE_OF)
+    if "per_token" in takes:
+        found |= {name: {"per_token"} for name in PER_TOKEN}
+    if "to" not in takes:  # of prompts it is asked for itself
+        found["pass_at"] = {"before"}
+    return found
 
 
 def _check_values(given: Given) -> None:

@@ -447,6 +447,12 @@ def with_effect(given: Given) -> Given:
     return given.without({row.option for row in idle(_asked(typed))})
 
 
+def without_idle_of_file(given: Given) -> Given:
+    """The options without those of a file of options that have no effect here, such as a column that a plan alone reads."""
+    idle_options = given.keys() - with_effect(given).keys() - {"set"}  # of several fields some may have one
+    return given.without({name for name in idle_options if not given.is_typed(name)})
+
+
 def _asked(given: Given) -> Asked:
     """The options with the plan that they make."""
     return Asked(given, _plan(given), lambda name: _plan(given.without({name})))

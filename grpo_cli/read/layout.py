@@ -122,7 +122,8 @@ class Layout:
 
     def under(self, **changed: Any) -> Layout:
         """The same under other flags, which name columns as the schema does."""
-        flags = replace(self.flags, **changed)
+        typed = bool(changed.get("masked_rows")) or self.flags.masked_rows_typed
+        flags = replace(self.flags, **changed, masked_rows_typed=typed)
         return replace(
             self,
             flags=flags,
@@ -245,7 +246,7 @@ def _marks(binding: Binding, table: Table) -> tuple[Mark, ...]:
         for mark in binding.marks
     ]
     of_schema = () if schema is None else schema.marks
-    if binding.masked_rows and not any(mark.is_open for mark in (*of_schema, *named)):
+    if binding.masked_rows_typed and not any(mark.is_open for mark in (*of_schema, *named)):
         cure = Way("--masked-column", why="names the column that marks them", fill="COL")
         raise UsageError("--masked-rows says how masked rows count, and nothing marks any", cure)
     # A mark may first occur late in a file of lines: a scan finds it.

@@ -76,6 +76,8 @@ class Binding:
     schema: str | None = None  # the name of a schema, or "none"; None: detect it
     marks: tuple[Mark, ...] = ()  # rows that are masked or left out, by flag
     masked_rows: MaskedRows = ""  # by flag
+    # Whether a flag says so, and no file of options, which is for other inputs, too: an error where nothing marks rows.
+    masked_rows_typed: bool = False
     masked_by_preset: MaskedRows = ""
     rollouts: Counting = "once"  # how rows of one rollout count if the plan does not say so
     compare_prompts: bool = True  # off for streams, which would compare them in every portion

@@ -118,6 +118,7 @@ def binding_of(given: Given) -> Binding:
         rollouts=counting(given),
         outcomes=_outcomes(part for text in given.map for part in items(text)),
         marks=_marks(given),
+        masked_rows_typed=given.is_typed("masked_rows"),
         masked_by_preset="" if base is None else base.masked_rows,
         singletons_meant="singleton" in given,
         missing_is_error=stops_if_missing(given),

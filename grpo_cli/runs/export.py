@@ -23,7 +23,7 @@ from grpo_cli.files.stores import is_url
 from grpo_cli.options.export_kinds import EXPORT_KINDS, WITH_ADVANTAGES, ExportKind, kinds_that_take, listed
 from grpo_cli.options.given import Given
 from grpo_cli.options.needs import OF_ADVANTAGES
-from grpo_cli.options.resolve import plan_of
+from grpo_cli.options.resolve import plan_of, without_idle_of_file
 from grpo_cli.options.table import EVERY
 from grpo_cli.read.build_table import columns_first
 from grpo_cli.read.narrow import Narrow
@@ -60,6 +60,8 @@ class Job(OnFiles):
     def of(cls, given: Given, **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
         given = given.to_command("export")
+        if not EXPORT_KINDS[str(given.to)].has_advantages:
+            given = without_idle_of_file(given)
         plan = plan_of(given)
         plan.refuse_distill("an export")
         _refuse_idle(given, EXPORT_KINDS[str(given.to)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable
 from itertools import product
@@ -15,7 +16,7 @@ import pytest
 
 import grpo_cli
 from grpo_cli.options.commands import COMMANDS
-from grpo_cli.options.config import LISTS, with_config
+from grpo_cli.options.config import LISTS, says_more_of, with_config
 from grpo_cli.options.export_kinds import EXPORT_KINDS
 from grpo_cli.options.given import Given
 from grpo_cli.options.table import OUTPUT, Option
@@ -186,10 +187,55 @@ def test_the_file_of_the_variable_may_set_every_option_of_every_command(
     takes = COMMANDS[command].takes
     for row in takes.values():
         if row.name not in {"config", "no_config"} and not row.is_argument:
-            Path("mine.toml").write_text(toml(row))
+            words = {"per_token": "per-token = true\n", "before": 'against = ["x"]\n'}
+            more_of = says_more_of(takes).get(row.name, ())
+            beside = [words.get(name) or toml(takes[name]) for name in sorted(more_of)[:1]]
+            Path("mine.toml").write_text(toml(row) + "".join(beside))
             passed_over = command == "compare" and row.panel == OUTPUT and row.name != "write"
             passed_over |= command != "compute" and row.name in LISTS  # alone they are for --per-token
             assert (row.name in with_config(Given(), takes, variable=True)) != passed_over, row.name
+
+
+OF_ANOTHER_LINE = """
+masked-rows = "exclude"             | compute a.jsonl -o o.jsonl         | compute a.jsonl -o o.jsonl
+tokens = "tok"                      | compute a.jsonl -o o.jsonl         | export a.jsonl -o o.jsonl --to sft --prompt ask --response say
+prompt-tokens = "tok"               | compute a.jsonl -o o.jsonl         | export a.jsonl -o o.jsonl --to prompts --prompt ask
+pass-at = "2"                       | inspect a.jsonl                    | export a.jsonl -o o.jsonl --to pairs --prompt ask --response say
+response = "say"                    | export a.jsonl -o o.jsonl --to prompts --prompt ask | inspect a.jsonl
+per-group = 2                       | export a.jsonl -o o.jsonl --to pairs --prompt ask --response say | inspect a.jsonl
+kl-coef = 0.1                       | export a.jsonl -o o.jsonl --to sft --prompt ask --response say   | select a.jsonl -o o.jsonl --top 2
+overlong = "9:2"                    | export a.jsonl -o o.jsonl --to prompts --prompt ask | select a.jsonl -o o.jsonl --top 2
+by = "ask"                          | inspect a.jsonl --against b.jsonl  | inspect a.jsonl --against b.jsonl --format csv
+token-logprobs = "s"\nold-token-logprobs = "o" | inspect a.jsonl --against b.jsonl | inspect a.jsonl --format csv
+cluster = "ask"                     | inspect a.jsonl                    | inspect a.jsonl --format csv
+holdout-seed = 3                    | select a.jsonl -o o.jsonl --where 'std > 0' | export a.jsonl -o o.jsonl --to prompts --prompt ask
+top-p-slack = 0.1                   | select a.jsonl -o o.jsonl --where 'std > 0' | export a.jsonl -o o.jsonl --to prompts --prompt ask
+control = true                      | export a.jsonl -o o.jsonl --to prompts --prompt ask | inspect a.jsonl
+pick = "worst"                      | select a.jsonl -o o.jsonl --where 'std > 0' | inspect a.jsonl
+"""
+
+
+@pytest.mark.parametrize("row", OF_ANOTHER_LINE.strip().splitlines(), ids=lambda row: row.partition(" = ")[0])
+def test_what_a_file_sets_for_other_lines_of_a_command_is_passed_over(row: str) -> None:
+    """As what it sets for other commands: the result is that of the line without the file. Typed, it is refused."""
+    setting, *these = (cell.strip() for cell in row.split(" | "))
+    rows = [
+        {"prompt_id": at // 4, "reward": at % 3 / 2, "ask": f"q{at // 4}", "say": f"a{at}", "tok": [1, 2], "s": [-0.1, -0.2], "o": [-0.2, -0.1]}
+        for at in range(24)
+    ]  # fmt: skip
+    for name, turn in (("a.jsonl", 0), ("b.jsonl", 1)):
+        Path(name).write_text(
+            "".join(json.dumps({**one, "reward": (at + turn) % 3 / 2}) + "\n" for at, one in enumerate(rows))
+        )
+    Path("mine.toml").write_text(setting.replace("\\n", "\n") + "\n")
+    for line in these:
+        force = " --force" * ("-o " in line)
+        results = []
+        for done in (adv(line + force), adv(line + force, GRPO_ADV_CONFIG="mine.toml")):
+            assert done.status == 0, done.err
+            made = Path("o.jsonl").read_bytes() if force else b""
+            results.append((made, re.sub(r"(?m)^options .*\n|[\d.]+ s\b", "", done.out)))
+        assert results[0] == results[1], line
 
 
 # --- either ----------------------------------------------------------------------------------------------------

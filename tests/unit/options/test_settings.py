@@ -16,6 +16,7 @@ from grpo_cli.engine.plan_parts import Clip
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.options.commands import COMMANDS
 from grpo_cli.options.config import with_config
+from grpo_cli.options.export_kinds import EXPORT_KINDS, kinds_that_take
 from grpo_cli.options.given import Given
 from grpo_cli.options.resolve import normalized, parts_of, plan_of, settings
 from grpo_cli.options.table import OF_KINDS, OPTIONS
@@ -167,7 +168,9 @@ def meaning(given: dict[str, Any]) -> dict[str, Any]:
         plan[part] = {op.pop("op"): op for op in plan[part]}
     output = asdict(replace(job.output, tokens=None))
     tokens = job.output.tokens.given if job.output.tokens else {}
-    binding = asdict(replace(job.binding, of_several=()))  # who gave them: those of a file may be without effect
+    binding = asdict(
+        replace(job.binding, of_several=(), masked_rows_typed=False)
+    )  # who gave them: those of a file may be without effect
     every = flat("", {"plan": plan, "binding": binding, "output": output, "tokens": tokens})
     return plain(every)
 
@@ -220,8 +223,11 @@ def test_a_file_may_hold_every_option_of_the_command_that_it_is_given_to(command
         wanted["plans"] = {"a": {"epsilon": 0.5}}
     path = toml(values)
     if "to" in wanted:  # what is for other kinds of export is left to them
-        of_others = {*OF_KINDS} - {f"For --to {wanted['to']}"}
-        wanted = {name: value for name, value in wanted.items() if command.takes[name].panel not in of_others}
+        of_kind = EXPORT_KINDS[wanted["to"]].takes
+        of_others = {name for name in wanted if kinds_that_take(name) or command.takes[name].panel in OF_KINDS} - {
+            *of_kind
+        }
+        wanted = {name: value for name, value in wanted.items() if name not in of_others}
     read = with_config(Given(config=path), command.takes)
     assert read == {"config": path, **wanted}
 
