@@ -194,15 +194,15 @@ def test_an_error_on_a_terminal_has_a_line_for_each_way_out_and_colours_if_there
 
 
 WAYS_OUT = """
-inspect steps.jsonl                              | inspect steps.jsonl --group prompt_id,step | inspect steps.jsonl --group-within input
+inspect steps.jsonl --json                       | inspect steps.jsonl --json --group prompt_id,step | inspect steps.jsonl --json --group-within input
 compute steps.jsonl -g prompt_id,step -o 'an output.jsonl' | compute steps.jsonl -g prompt_id,step -o 'an output.jsonl' --force
 inspect broken.jsonl                             | inspect broken.jsonl --on-error skip
 inspect steps.jsonl --grop prompt_id,step        | inspect steps.jsonl --group prompt_id,step
 methods rlo                                      | methods rloo
 inspect steps.jsonl -g prompt_id,stepp
 inspect steps.jsonl --json --format md
-inspect steps.jsonl -g prompt_id                 | inspect steps.jsonl -g prompt_id --group-within input
-inspect steps.jsonl -gprompt_id                  | inspect steps.jsonl -gprompt_id --group-within input
+inspect steps.jsonl -g prompt_id --json          | inspect steps.jsonl -g prompt_id --json --group-within input
+inspect steps.jsonl -gprompt_id --json           | inspect steps.jsonl -gprompt_id --json --group-within input
 compute null.jsonl --explain                     | compute null.jsonl --explain --missing exclude | compute null.jsonl --explain --missing zero | compute null.jsonl --explain --missing as-zero
 compute null.jsonl --missing=error --explain
 compute null.jsonl --partial keep
