@@ -113,5 +113,6 @@ def test_a_pipe_in_its_place_is_not_waited_for(more: str) -> None:
 
 def test_the_list_for_agents_names_every_page_for_users() -> None:
     listed = {*re.findall(r"\(([a-z-]+)[.]html\)", (DOCS / "llms.txt").read_text(encoding="utf-8"))}
-    inner = {"index", "adding", "architecture", "engine", "json-lines", "parquet", "audit-internals"}  # for those who change it
+    # For those who change it.
+    inner = {"index", "adding", "architecture", "engine", "json-lines", "parquet", "audit-internals"}
     assert listed == {page.stem for page in DOCS.glob("*.md")} - inner
