@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
+from grpo_cli.engine.extra_columns import MASKED
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.errors import DataError, UnknownName, UsageError, Way
@@ -126,6 +127,10 @@ def _quantities(inspection: Inspection, choice: Choice) -> pl.DataFrame:
     quantities = groups.select([name for name in FACTS if name in groups.columns])
     quantities = quantities.with_columns(pl.selectors.float().fill_nan(None))
     narrow = inspection.narrow
+    if MASKED not in quantities.columns and any(mark.kind == MASKED for mark in narrow.request.layout.marks):
+        quantities = quantities.with_columns(
+            pl.lit(0).alias(MASKED)
+        )  # of none of these rows, as on a day without a time-out
     keys = [key.alias(words(key.name)) for key in narrow.key if not key.dtype.is_nested()]
     keys = [key for key in keys if key.name not in FACTS]
     there = {*quantities.columns, *(key.name for key in keys)}
@@ -355,7 +360,8 @@ def _unknown_fact(name: str, known: Sequence[str], columns: Collection[str] = ()
         )
     if name == "masked":
         return UnknownName(
-            "no row is masked", Way("--masked-column", lead="name the column that marks rows with", fill="COL")
+            "nothing says which rows are masked",
+            Way("--masked-column", lead="name the column that marks them with", fill="COL"),
         )
     if name in columns:
         cure = Way("--rows", lead="a condition on rows, such as this one, is", fill="'CONDITION'")

@@ -289,3 +289,23 @@ def test_a_column_with_the_whole_name_is_that_mark() -> None:
 def test_a_value_inside_of_an_object_that_no_row_has_gets_a_warning() -> None:
     done = ran(f"compute {write('in.jsonl', NESTED)} -g q --left-out-column meta.status=faild -o out.jsonl")
     assert "meta.status is faild in no row; did you mean failed?" in " ".join(done.out.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "said"),
+    [
+        ("select quiet.jsonl --where 'masked == 0'", 0, "1 of 1 kept"),
+        ("select quiet.jsonl --where 'masked > 0'", 0, "0 of 1 kept"),
+        ("select quiet.jsonl --top 1 --by masked", 0, "1 of 1 kept"),
+        ("select quiet.jsonl --masked-rows exclude --where 'std > 0'", 0, "1 of 1 kept"),
+        ("select plain.jsonl --masked-column why=timeout --where 'masked == 0'", 0, "1 of 1 kept"),
+        ("select plain.jsonl --where 'masked == 0'", 2, "nothing says which rows are masked"),
+    ],
+)
+def test_a_condition_on_masked_rows_holds_on_a_day_without_any(line: str, status: int, said: str) -> None:
+    """A layout, or a flag, says what marks a row; that no row has it is no mistake."""
+    written("quiet.jsonl", SLIME.replace("true}", "false}"))
+    written("plain.jsonl", "".join(f'{{"prompt_id": 0, "reward": {at % 2}, "why": "none"}}\n' for at in range(4)))
+    done = adv(f"{line} -o out.jsonl")
+    assert done.status == status, done.err
+    assert said in " ".join((done.out + done.err).split())
