@@ -276,7 +276,7 @@ def _beginnings(inspection: Inspection, codes: Index, keys: Sequence[str]) -> li
     width = _room(BEGINNINGS, len(codes), BEGINNING, SHORTEST)
     names = [name for name in prompt_columns(narrow) if name in narrow.key.columns]
     first_rows = narrow.groups.first.gather(codes).to_numpy().astype(np.int64)
-    prompts = encode([narrow.key[name].gather(codes) for name in names]) if names else None
+    prompts = encode([narrow.key[name].alias("").gather(codes) for name in names]) if names else None
     places = np.arange(len(codes)) if prompts is None else prompts.codes.to_numpy()
     firsts = first_rows if prompts is None else first_rows[prompts.first.to_numpy()]
     beginnings = []
