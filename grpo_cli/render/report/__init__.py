@@ -95,5 +95,5 @@ def _origin(inspection: Inspection, command: str) -> str:
     if times:
         ends = [datetime.fromtimestamp(ns / 1e9, UTC) for ns in (min(times), max(times))]
         days = dict.fromkeys(f"{end:%Y-%m-%d %H:%M}" for end in ends)
-        said.append(f"files of {' to '.join(days)} UTC")
+        said.append(f"files last written {' to '.join(days)} UTC")
     return " · ".join(filter(None, said))
