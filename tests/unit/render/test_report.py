@@ -663,7 +663,10 @@ def test_the_page_says_what_made_it_and_when_its_files_were_written() -> None:
     os.utime(path, (0, 86_400 * 365))
     text = page_of(inspected(path), "grpo-adv report <a>")
     assert f"<h1>Rewards of {path}</h1>" in text
-    assert f"grpo-adv report &lt;a&gt; · grpo-adv {grpo_cli.__version__} · files last written 1971-01-01 00:00 UTC</p>" in text
+    assert (
+        f"grpo-adv report &lt;a&gt; · grpo-adv {grpo_cli.__version__} · files last written 1971-01-01 00:00 UTC</p>"
+        in text
+    )
 
 
 def test_a_page_of_long_texts_stays_small() -> None:
