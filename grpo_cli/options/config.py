@@ -41,6 +41,7 @@ SAYS_MORE_OF: Final[Mapping[str, Collection[str]]] = {
     "control": {"where", "most", "top_p", "limit"},
     "cluster": {"before"},
 }
+OF_ONE_REWARD = ("by", "show", "full", "sort", "top", "pass_at")  # without --old-rewards
 OF_ONE_RUN = ("by", "show", "full", *LOGPROBS)  # of inspect, without --against
 _BY_NAME = "write options by name, for example scale = 'batch'"
 _FORMULA = FORMULA | {"compared_presets", "contenders"}
@@ -199,6 +200,8 @@ def _for_command(config: Given, given: Given, takes: Mapping[str, Option]) -> Gi
     if "format" in takes:  # inspect
         if "before" in given:
             own = own.without(OF_ONE_RUN)
+        elif {"rescored", "rescored_column"} & {*given}:
+            own = own.without(OF_ONE_REWARD)
         elif "format" in given:
             own = own.without({"full", *(() if "by" in {*own, *given} else LOGPROBS)})
     there = {*own, *given}
@@ -210,8 +213,6 @@ def says_more_of(takes: Collection[str]) -> dict[str, Collection[str]]:
     found = dict(SAYS_MORE_OF)
     if "per_token" in takes:
         found |= {name: {"per_token"} for name in PER_TOKEN}
-    if "to" not in takes:  # of prompts it is asked for itself
-        found["pass_at"] = {"before"}
     return found
 
 

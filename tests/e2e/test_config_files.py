@@ -200,11 +200,12 @@ OF_ANOTHER_LINE = """
 masked-rows = "exclude"             | compute a.jsonl -o o.jsonl         | compute a.jsonl -o o.jsonl
 tokens = "tok"                      | compute a.jsonl -o o.jsonl         | export a.jsonl -o o.jsonl --to sft --prompt ask --response say
 prompt-tokens = "tok"               | compute a.jsonl -o o.jsonl         | export a.jsonl -o o.jsonl --to prompts --prompt ask
-pass-at = "2"                       | inspect a.jsonl                    | export a.jsonl -o o.jsonl --to pairs --prompt ask --response say
+pass-at = "2"                       | export a.jsonl -o o.jsonl --to sft --prompt ask --response say | export a.jsonl -o o.jsonl --to pairs --prompt ask --response say
 response = "say"                    | export a.jsonl -o o.jsonl --to prompts --prompt ask | inspect a.jsonl
 per-group = 2                       | export a.jsonl -o o.jsonl --to pairs --prompt ask --response say | inspect a.jsonl
 kl-coef = 0.1                       | export a.jsonl -o o.jsonl --to sft --prompt ask --response say   | select a.jsonl -o o.jsonl --top 2
 overlong = "9:2"                    | export a.jsonl -o o.jsonl --to prompts --prompt ask | select a.jsonl -o o.jsonl --top 2
+top = 2                             | inspect a.jsonl --old-rewards b.jsonl | compute a.jsonl -o o.jsonl
 by = "ask"                          | inspect a.jsonl --against b.jsonl  | inspect a.jsonl --against b.jsonl --format csv
 token-logprobs = "s"\nold-token-logprobs = "o" | inspect a.jsonl --against b.jsonl | inspect a.jsonl --format csv
 cluster = "ask"                     | inspect a.jsonl                    | inspect a.jsonl --format csv

@@ -71,9 +71,9 @@ BESIDE: dict[str, dict[str, Any]] = {
 ELSEWHERE = {
     "": ["config", "no_config", "presets", "schemas", "json", "quiet", "color", "debug", "engine", "ray_address"],
     "compute": ["stream"],
-    "inspect": ["show", "full", "format", "pass_at", "fail_on"],
+    "inspect": ["show", "full", "format", "fail_on"],
     "browse": ["show", "prompt", "response", "messages"],
-    "report": ["output", "pass_at"],
+    "report": ["output"],
     "select": ["batch_by"],  # refused: it reads rewards
 }
 
