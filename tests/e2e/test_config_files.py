@@ -205,7 +205,7 @@ response = "say"                    | export a.jsonl -o o.jsonl --to prompts --p
 per-group = 2                       | export a.jsonl -o o.jsonl --to pairs --prompt ask --response say | inspect a.jsonl
 kl-coef = 0.1                       | export a.jsonl -o o.jsonl --to sft --prompt ask --response say   | select a.jsonl -o o.jsonl --top 2
 overlong = "9:2"                    | export a.jsonl -o o.jsonl --to prompts --prompt ask | select a.jsonl -o o.jsonl --top 2
-top = 2                             | inspect a.jsonl --old-rewards b.jsonl | compute a.jsonl -o o.jsonl
+top = 2                             | inspect a.jsonl --old-rewards b.jsonl --text-column say | compute a.jsonl -o o.jsonl
 by = "ask"                          | inspect a.jsonl --against b.jsonl  | inspect a.jsonl --against b.jsonl --format csv
 token-logprobs = "s"\nold-token-logprobs = "o" | inspect a.jsonl --against b.jsonl | inspect a.jsonl --format csv
 cluster = "ask"                     | inspect a.jsonl                    | inspect a.jsonl --format csv
