@@ -42,7 +42,7 @@ def _refuse(given: Given) -> None:
         refuse_beside("before", given, "show", "by", "token_logprobs")
     of_rescored = [name for name in ("rescored", "rescored_column") if name in given]
     for name in of_rescored:
-        refuse_beside(name, given, "show", "by", "sort", "top", "pass_at")
+        refuse_beside(name, given, "show", "by", "sort", "top")
     kind = given.format
     if "full" in given:
         refuse_beside("full", given, "show", "format", "before", "rescored", "rescored_column")

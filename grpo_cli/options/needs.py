@@ -466,6 +466,7 @@ NEEDS: Final = (
     Row("top", on=shown_in(WHOLE, GROUPS, RUNS), cures=_AS_JSON, of=("inspect",)),
     Row("sort", on=shown_in(WHOLE, GROUPS, RUNS), cures=_AS_JSON, of=("inspect",)),
     Row("duplicates", on=shown_in(WHOLE), cures=LEAVE_OUT, of=("inspect",)),
+    Row("pass_at", on=shown_in(WHOLE, RUNS), cures=_AS_JSON, of=("inspect",)),
     Row("text_column", on=shown_in(WHOLE, GROUP, ROWS, REWARDS), cures=LEAVE_OUT, of=("inspect",)),
     Row("full", on=given("by", "top", "sort"), cures="leave it out: every section is shown", of=("inspect",)),
     *(Row(name, on=shown_in(WHOLE, LINES), cures=LEAVE_OUT, of=("inspect",)) for name in LOGPROBS),

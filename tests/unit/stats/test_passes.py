@@ -62,4 +62,9 @@ def test_rewards_that_are_no_shares_are_solved_at_their_highest() -> None:
     done = adv("inspect in.jsonl --pass-at 2")
     assert "of 2 groups: 0 always solved (a reward of 10), 2 sometimes, 0 never" in " ".join(done.out.split())
     assert json.loads(adv("inspect in.jsonl --pass-at 2 --json").out)["draws"]["solved_at"] == 10
-    assert "--old-rewards and --pass-at" in adv("inspect in.jsonl --pass-at 2 --old-rewards in.jsonl").err
+    write("old.jsonl", [{"prompt_id": at // 4, "reward": at % 2} for at in range(8)])
+    for words, where in (
+        ("--old-rewards old.jsonl", "beside --old-rewards"),
+        ("--format csv", "on the table of --format"),
+    ):
+        assert f"--pass-at has no effect {where}" in adv(f"inspect in.jsonl --pass-at 2 {words}").err
