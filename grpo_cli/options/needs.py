@@ -465,6 +465,7 @@ NEEDS: Final = (
     Row("by", on=shown_in(WHOLE, LINES), cures=_AS_JSON, of=("inspect",)),
     Row("top", on=shown_in(WHOLE, GROUPS, RUNS), cures=_AS_JSON, of=("inspect",)),
     Row("sort", on=shown_in(WHOLE, GROUPS, RUNS), cures=_AS_JSON, of=("inspect",)),
+    Row("pass_at", on=shown_in(WHOLE, RUNS), cures=_AS_JSON, of=("inspect",)),
     Row("duplicates", on=shown_in(WHOLE), cures=LEAVE_OUT, of=("inspect",)),
     Row("pass_at", on=shown_in(WHOLE, RUNS), cures=_AS_JSON, of=("inspect",)),
     Row("text_column", on=shown_in(WHOLE, GROUP, ROWS, REWARDS), cures=LEAVE_OUT, of=("inspect",)),
