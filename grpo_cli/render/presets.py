@@ -62,7 +62,8 @@ def listing(console: Console, names: Collection[str] = (), *, archive: bool = Fa
                 lines.append(f"from {clean(origin)}")
             sheet.row(row.name, lines)
         sheet.blank()
-    hint = "grpo-adv presets NAME explains a preset."
+    hint = "grpo-adv presets NAME explains a preset"
+    hint += "." if names else ", presets trl lists those of a trainer."
     hidden = sum(row.archive for row in every)
     if hidden and not (archive or names):
         hint += f" --all lists {hidden} more: old versions, and the code of papers."

@@ -391,13 +391,14 @@ def strip(
         means.append(sum(part) / len(part) if part else None)
     known = [mean for mean in means if mean is not None]
     low, high = ends or (min(known), max(known))
+    highest = len(BLOCKS) - 2  # not the full block: strips that stand below each other would be one slab
     drawn = ""
     for mean in means:
         if mean is None:
             drawn += missing
             continue
         height = (mean - low) / (high - low) if high > low else HALF
-        level = min(max(height, 0), 1) * (len(BLOCKS) - 1)
+        level = min(max(height, 0), 1) * highest
         drawn += BLOCKS[round(level)]
     return drawn
 

@@ -171,7 +171,7 @@ def test_what_an_option_asks_for_is_shown_beside_a_table() -> None:
 
 def test_the_course_of_a_run_stands_above_a_table_over_another_column() -> None:
     out = ran("inspect steps.jsonl -g prompt_id,step --by prompt_id", COLUMNS="80").out
-    assert re.search(r"^mean +▁▃▆█  0.188 to 0.75$", out, re.MULTILINE)
+    assert re.search(r"^mean +▁▃▆▇  0.188 to 0.75$", out, re.MULTILINE)
     assert "verdict        Over 4 steps, too few to tell a trend from chance, the mean" in out
     assert "By prompt_id, 25% (reverse-polars) to 50% (fibonacci-50) of the groups" in " ".join(out.split())
     assert facts_of("inspect steps.jsonl -g prompt_id,step --by prompt_id")["steps"]["column"] == "step"

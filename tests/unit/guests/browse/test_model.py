@@ -109,13 +109,13 @@ def test_columns_are_level_whatever_the_keys(tmp_path: Path, width: int) -> None
     at = lines.head(width).index("rewards")
     for place in range(len(lines)):
         line = lines.line(place, width)
-        assert line.plain[at : at + 8] == "█▁      "
+        assert line.plain[at : at + 8] == "▇▁      "
         assert line.cell_len == width
 
 
 def test_a_strip_is_as_high_as_its_rewards() -> None:
     assert strip(ordered([0.0, 1.0, None, 0.5]), 8, (0.0, 1.0), "·") == "█▅▁·"
-    assert strip([1.0, 1.0, 0.0, 0.0], 2) == "█▁"
+    assert strip([1.0, 1.0, 0.0, 0.0], 2) == "▇▁"
     assert strip([3.0, None, 3.0], 3) == "▄ ▄"
 
 
