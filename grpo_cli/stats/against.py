@@ -57,7 +57,7 @@ class Prompt:
     high: float  # the upper end of this interval
     p: float  # how often the change is as large if the rollouts of the prompt are dealt to the two runs at random
     p_adjusted: float  # `p` after the correction for all prompts of both runs (Benjamini and Hochberg)
-    # better or worse: `p_adjusted` is at most 0.05, and the interval has no 0; None: the change may be chance
+    # better or worse: `p_adjusted` is at most 0.05; None: the change may be chance
     beyond_chance: Literal["better", "worse"] | None
     shrunken: float  # the part of the change that is expected to last; the rest is noise of few rollouts
     cluster: str | None = None  # its value of --cluster as text; absent without it

@@ -98,6 +98,31 @@ def test_the_interval_of_a_prompt_imagines_a_solved_and_an_unsolved_rollout_in_e
     assert (found.low[0], found.high[0]) == pytest.approx((-1.0, -0.7 + half))
 
 
+def test_the_interval_of_graded_rewards_leaves_out_0_where_the_test_does() -> None:
+    """8 rollouts that rise from 0 to about 0.06 are beyond chance, and imagined rollouts would say -21 to 31."""
+    drawn = np.random.default_rng(5)
+    of_now = [[0.04, 0.05, 0.06, 0.07, 0.05, 0.06, 0.08, 0.07], *drawn.uniform(0, 1, (60, 8)).round(2).tolist()]
+    of_before = [[0.0] * 8, *drawn.uniform(0, 1, (60, 8)).round(2).tolist()]
+    now, before = rewards(of_now), rewards(of_before)
+    found = changes(now, before, now.rates - before.rates)
+    assert found.sign[0] == 1
+    assert 0 < found.low[0] < 0.06 < found.high[0] < 0.1
+    assert ((found.low > 0) | (found.high < 0)).tolist() == (found.p <= 0.05).tolist()
+    assert ((found.sign != 0) <= (found.p_adjusted <= 0.05)).all()
+    # Rewards that are all equal say nothing of their spread: rollouts are imagined.
+    equal = changes(rewards([[0.5] * 8]), rewards([[0.5] * 8]), np.array([0.0]))
+    assert equal.low[0] < -0.19
+    assert equal.high[0] > 0.19
+
+
+def test_few_rollouts_beside_many_are_beyond_chance_where_the_test_says_so() -> None:
+    """2 of 8 beside 0 of 64: p = 28 / 2556, and Agresti and Caffo say -0.1 to 57."""
+    found = changes(rewards([[1.0] * 2 + [0.0] * 6]), rewards([[0.0] * 64]), np.array([0.25]))
+    assert found.p[0] == pytest.approx(28 / 2556)
+    assert found.sign[0] == 1
+    assert found.low[0] > 0
+
+
 # --- simulation ---------------------------------------------------------------------------------------------------
 
 TIMES = 2000 if is_nightly() else 300
@@ -154,6 +179,16 @@ def test_the_interval_of_a_prompt_holds_the_truth(now: int, before: int) -> None
             found = changes(mine, theirs, mine.rates - theirs.rates)
             holds = (found.low - 1e-9 <= after - rate) & (after - rate <= found.high + 1e-9)
             assert holds.mean() >= 0.93 - 0.01
+
+
+@pytest.mark.parametrize("rollouts", [4, 8, 16])
+def test_the_interval_of_graded_rewards_holds_the_truth(rollouts: int) -> None:
+    drawn = np.random.default_rng(rollouts)
+    for rate, after in ((0.1, 0.1), (0.1, 0.25), (0.5, 0.65), (0.8, 0.95)):
+        now, before = (drawn_rewards(drawn, "graded", np.full(800, each), rollouts) for each in (after, rate))
+        found = changes(now, before, now.rates - before.rates)
+        truth = 4 * (after - rate) / 4.2
+        assert ((found.low <= truth) & (truth <= found.high)).mean() >= 0.90 - 0.02
 
 
 # --- the command --------------------------------------------------------------------------------------------------
