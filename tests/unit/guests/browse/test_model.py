@@ -114,7 +114,7 @@ def test_columns_are_level_whatever_the_keys(tmp_path: Path, width: int) -> None
 
 
 def test_a_strip_is_as_high_as_its_rewards() -> None:
-    assert strip(ordered([0.0, 1.0, None, 0.5]), 8, (0.0, 1.0), "·") == "█▅▁·"
+    assert strip(ordered([0.0, 1.0, None, 0.5]), 8, (0.0, 1.0), "·") == "▇▄▁·"
     assert strip([1.0, 1.0, 0.0, 0.0], 2) == "▇▁"
     assert strip([3.0, None, 3.0], 3) == "▄ ▄"
 
@@ -133,7 +133,7 @@ def test_steps_have_a_trend() -> None:
     kept = grpo_cli.select(made.job.inputs[0], where=where, group_within="input").frame
     assert [*dict.fromkeys(kept["prompt_id"])] == names(made, made.shown(where)) == ["b", "c"]
     assert made.trend is not None
-    assert trend_line(made.trend, 80, made.equal) == "step 0 to 2  mean ▁██ 0.5 to 1  no gradient ▁██ 0% to 100%"
+    assert trend_line(made.trend, 80, made.equal) == "step 0 to 2  mean ▁▇▇ 0.5 to 1  no gradient ▁▇▇ 0% to 100%"
 
 
 def test_commands_repeat_the_view_with_quoted_values() -> None:
