@@ -29,7 +29,7 @@ SMALLEST = 1e-3  # smaller numbers need more than four decimals
 LARGEST = 1e4  # larger numbers need fewer than four decimals
 MINUTE = 60  # seconds
 MARKDOWN_DIGITS = 6  # of a number in a Markdown table
-HALF = 0.4  # height of the blocks if all values are equal
+HALF = 0.5  # height of the blocks if all values are equal
 # What a screen calls a status, where files and JSON have another name.
 STATUSES_SAID: Final[Mapping[str, str]] = {
     "zero-variance": "no gradient", "unscorable": "no reward", "small-group": "small group", "left-out": "left out",
