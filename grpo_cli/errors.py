@@ -20,7 +20,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 _LISTED = 10  # names near an unknown name that are listed, at most; TRL has as many presets
 _FEW = 16  # if no name is near, all known names are listed, unless there are more and a command lists them
@@ -114,9 +114,25 @@ def in_words(cures: Iterable[Way]) -> str:
 
 
 class StepsApart(str):
-    """The warning that the steps of a run are shown apart; it stands before what is shown."""
+    """The warning that the steps of a run are shown apart; it stands before what is shown.
 
-    __slots__ = ()
+    `recur` says which prompts recur; it is empty if ids restart, and name other prompts in each step.
+    """
+
+    __slots__ = ("recur",)
+
+    recur: str
+
+    def __new__(cls, text: str, recur: str = "") -> Self:
+        """The warning."""
+        made = super().__new__(cls, text)
+        made.recur = recur
+        return made
+
+    def pooled(self, run: str = "") -> Self:
+        """The warning where runs are compared, after the name of a run: a prompt has its rewards of all steps."""
+        text = f"{self.recur}: a prompt has the rewards of all its steps here" if self.recur else self
+        return type(self)(f"{run}{text}", self.recur)
 
 
 class GrpoWarning(UserWarning):

@@ -26,6 +26,7 @@ def steps_apart(columns: Columns, numbered: Numbers) -> tuple[Columns, Numbers, 
     """
     rule = columns.request.rule
     said = list[StepsApart]()
+    found = list[tuple[Columns, Coded, str, int]]()
     steps = {*columns.request.for_checks.steps} & {*STEP_LIKE} - {*rule.key}
     if not columns.request.binding.steps_apart or rule.within is not None or rule.size is not None or not rule.key:
         return columns, numbered, said
@@ -40,20 +41,22 @@ def steps_apart(columns: Columns, numbered: Numbers) -> tuple[Columns, Numbers, 
         request = replace(columns.request, rule=rule, layout=columns.request.layout.under(group=rule.key))
         columns = replace(columns, request=request)
         numbered = numbers(columns, rule)
-        said.append(StepsApart(_words(columns, keys, name, recur)))
+        found.append((columns, keys, name, recur))
+    said += [_said(*each, ",".join(map(str, rule.key))) for each in found]
     return columns, numbered, said
 
 
-def _words(columns: Columns, keys: Coded, name: str, recur: int) -> str:
-    """How many prompts or ids recur, and the flag that pools their steps; ids that restart have nothing to pool."""
+def _said(columns: Columns, keys: Coded, name: str, recur: int, key: str) -> StepsApart:
+    """How many prompts or ids recur, and the flags that part and pool their steps; ids that restart have nothing to pool."""
     steps = f"steps ({name})" if "step" in name else f"values of {name}"
     texts = columns.request.for_checks
     if mixed_prompts(columns, keys, texts.prompts, texts.other_texts) is not None:
         ids = "an id restarts" if recur == 1 else f"{recur:,} ids restart"
-        return f"{ids} in several {steps}, where they name other prompts: the steps are shown apart"
+        return StepsApart(f"{ids} in several {steps}, where they name other prompts: the steps are shown apart")
     prompts = "a prompt recurs" if recur == 1 else f"{recur:,} prompts recur"
-    apart = "which are shown apart: a group is a prompt in one of them"
-    return f"{prompts} in several {steps}, {apart}; --group-within input pools them"
+    apart = f"which are shown apart: a group is a prompt in one of them (compute takes --group {key})"
+    recurring = f"{prompts} in several {steps}"
+    return StepsApart(f"{recurring}, {apart}; --group-within input pools them", recurring)
 
 
 def _recurring(columns: Columns, keys: Coded, name: str) -> int:

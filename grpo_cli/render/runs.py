@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 from rich.console import Console
 
+from grpo_cli.errors import StepsApart
 from grpo_cli.render.estimates import between, in_percent
 from grpo_cli.render.text import Column, Sheet, aligned, clean, count, rescaled
 from grpo_cli.stats.against import Prompt
@@ -45,8 +46,11 @@ def render(facts: Runs, console: Console) -> None:
     base = clean(names[facts.runs[0].name])
     sheet.blank()
     sheet.text(f"difference from {base}, on the prompts of both", style="bold")
-    heads = ["run", "prompts", "points", "95% interval", "p", "better (chance)", "worse"]
-    sheet.table(heads, [_difference(one, names[one.name]) for one in facts.differences])
+    heads = ["run", "prompts", "points", "95% interval", "p", "better/worse (chance)"]
+    lines = [_difference(one) for one in facts.differences]
+    wide = max(map(cells, aligned([(head, [line[at] for line in lines]) for at, head in enumerate(heads[1:])])))
+    labels = labels_of([names[one.name] for one in facts.differences], console.width - wide - 2)
+    sheet.table(heads, [[label, *line] for label, line in zip(labels, lines, strict=True)])
     apart = []
     for one in facts.differences:
         if one.only_here or one.only_base:
@@ -55,11 +59,12 @@ def render(facts: Runs, console: Console) -> None:
     sheet.row("not in both", apart)
     sheet.row("80% power", [_shown(one, names[one.name]) for one in facts.differences if one.detectable is not None])
     sheet.blank()
+    pool = "--group-within input " if any(isinstance(line, StepsApart) for line in facts.warnings) else ""
     for one in facts.differences:
-        _changed(sheet, one, names[one.name])
+        _changed(sheet, one, names[one.name], pool)
     sheet.warnings(facts.warnings)
-    lines = sentences(facts.runs[0].name, facts.differences, facts.cluster)
-    sheet.row("verdict", [f"{clean(line)}." for line in lines])
+    said = sentences(facts.runs[0].name, facts.differences, facts.cluster)
+    sheet.row("verdict", [f"{clean(line)}." for line in said])
 
 
 def _matched(sheet: Sheet, facts: Runs) -> None:
@@ -72,12 +77,11 @@ def _matched(sheet: Sheet, facts: Runs) -> None:
         sheet.row("solve rate", rescaled(facts.worst, facts.best))
 
 
-def _difference(one: Difference, name: str) -> list[str]:
+def _difference(one: Difference) -> list[str]:
     points = f"{100 * one.change.mean:+.1f}"
     p = "-" if one.p_holm is None else in_words(one.p_holm).removeprefix("p ").removeprefix("= ")
-    better = f"{one.better:,} ({one.better_by_chance:,.0f})"
-    worse = f"{one.worse:,} ({one.worse_by_chance:,.0f})"
-    return [clean(name), f"{one.prompts:,}", points, between(one.change), p, better, worse]
+    counts = f"{one.better:,}/{one.worse:,} ({one.better_by_chance:,.0f}/{one.worse_by_chance:,.0f})"
+    return [f"{one.prompts:,}", points, between(one.change), p, counts]
 
 
 def _shown(one: Difference, name: str) -> str:
@@ -85,17 +89,19 @@ def _shown(one: Difference, name: str) -> str:
     name = clean(name)
     smallest = one.detectable or 0.0
     if smallest >= 1:
-        return f"{name}: too few prompts to detect any change of others like them"
+        return f"{name}: too few prompts to detect any change"
     detected = f"to detect a change of {100 * smallest:.1f} points or more"
-    return f"{name}: {detected}; 2 points take {one.prompts_for_2_points:,} prompts"
+    return f"{name}: {detected}; a change of 2 points would take {one.prompts_for_2_points:,} prompts"
 
 
-def _changed(sheet: Sheet, of: Difference, name: str) -> None:
-    """How many prompts changed beyond chance, and a table of those that are listed."""
+def _changed(sheet: Sheet, of: Difference, name: str, pool: str) -> None:
+    """How many prompts changed beyond chance, and a table of those that are listed; other tables must be told to `pool` steps."""
     sure = sure_words(of)
-    beyond = (
-        f"{sure} beyond chance, of {count(of.prompts, 'prompt')}" if sure else "no single prompt changed beyond chance"
-    )
+    beyond = f"no prompt by itself can be told from chance, after correction for {of.prompts:,} prompts"
+    if sure:
+        beyond = f"{sure} beyond chance, of {count(of.prompts, 'prompt')}"
+    elif of.prompts == 1:
+        beyond = "the change of the prompt can be chance"
     chosen = "" if len(of.every) == of.prompts else f"; {len(of.every):,} meet --where"
     sheet.row("changed most", clean(f"{name}: {beyond}{chosen}"))
     if of.changed:
@@ -103,7 +109,7 @@ def _changed(sheet: Sheet, of: Difference, name: str) -> None:
         for at, line in enumerate(_table_of_prompts(of.changed, sheet.console.width)):
             sheet.text(line, style="" if at else "dim")
         if len(of.every) > len(of.changed):
-            sheet.text("--sort change --format csv has all", style="dim")
+            sheet.text(f"{pool}--sort change --format csv has all", style="dim")
     sheet.blank()
 
 
@@ -130,7 +136,7 @@ def _table_of_prompts(prompts: Sequence[Prompt], width: int) -> list[str]:
 
 def _rate_of(rate: float, rollouts: int, *, solved: bool) -> str:
     """How many of the rollouts are solved, or of rewards between the mean and how many there are."""
-    return f"{round(rate * rollouts):,}/{rollouts:,}" if solved else f"{rate:.2f} of {rollouts:,}"
+    return f"{round(rate * rollouts):,}/{rollouts:,}" if solved else f"{rate:.2f} ({rollouts:,})"
 
 
 def table(facts: Runs) -> pl.DataFrame:

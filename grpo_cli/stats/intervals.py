@@ -268,20 +268,36 @@ def holm(p_values: Mapping[str, float | None]) -> dict[str, float | None]:
 # --- in words ----------------------------------------------------------------------------------------------
 
 
-def in_a_sentence(run: str, base: str, prompts: int, change: Estimate, p: float | None, clusters: str = "") -> str:
+def in_a_sentence(
+    run: str,
+    base: str,
+    prompts: int,
+    change: Estimate,
+    p: float | None,
+    clusters: str = "",
+    *,
+    graded: bool = False,
+    of_both: bool = False,
+) -> str:
     """What a run solves beside the base. `p` is about these prompts, the interval about others like them.
 
     On few prompts, or where prompts change in both directions, the first may be certain and the second is not. Of `clusters`, such
-    as "12 values of family", both are about others.
+    as "12 values of family", both are about others. Nothing is solved where rewards are `graded`. `of_both`: a run has prompts that
+    the other lacks, so the rates of the whole runs are other ones.
     """
-    more = "more" if change.mean > 0 else "fewer"
-    these = f"these {prompts:,} prompts"
-    solves = f"{run} solves {more} of {these} than {base}"
-    of_others = f"{prompts:,} prompts say nothing of others"
+    is_up = change.mean > 0
+    more = "more" if is_up else "fewer"
+    mean = f"a {'higher' if is_up else 'lower'} mean reward on"
+    counted = f"the {prompts:,} prompts of both" if of_both else f"these {prompts:,} prompts"
+    these = counted
+    short = counted if of_both else "these prompts"
+    of_others = f"{prompts:,} prompts say nothing about other prompts"
+    solves = f"{run} has {mean} {these} than {base}" if graded else f"{run} solves {more} of {these} than {base}"
     if prompts == 1:
-        these = "this prompt"
-        solves = f"{run} solves this prompt {more.replace('fewer', 'less')} often than {base}"
-        of_others = "1 prompt says nothing of others"
+        these = "the prompt of both" if of_both else "this prompt"
+        often = "more often" if is_up else "less often"
+        of_others = "1 prompt says nothing about other prompts"
+        solves = f"{run} has {mean} {these} than {base}" if graded else f"{run} solves {these} {often} than {base}"
     seen = f"{100 * change.mean:+.1f} points"
     chance = in_words(p)
     is_sure = p is not None and p <= SURE
@@ -295,12 +311,15 @@ def in_a_sentence(run: str, base: str, prompts: int, change: Estimate, p: float 
     interval = f"95% interval{over} {100 * change.low:.1f} to {100 * change.high:.1f}"
     is_sure_of_others = not change.low <= 0 <= change.high
     if is_sure and is_sure_of_others:
-        return f"{run} solves {more} of these prompts than {base}: {seen} ({interval}, {chance})"
+        surely = f"has {mean}" if graded else f"solves {more} of"
+        return f"{run} {surely} {short} than {base}: {seen} ({interval}, {chance})"
     if is_sure:
         return f"{solves}: {seen} ({chance}), which need not hold for others ({interval})"
     if is_sure_of_others:
-        return f"{run} may solve {more} of these prompts than {base}: {seen} ({interval}, but {chance})"
-    return f"{run} shows no clear difference from {base} on {prompts:,} prompts: {seen} ({interval}, {chance})"
+        perhaps = f"may have {mean}" if graded else f"may solve {more} of"
+        return f"{run} {perhaps} {short} than {base}: {seen} ({interval}, but {chance})"
+    on = counted if of_both else f"{prompts:,} prompts"
+    return f"{run} shows no clear difference from {base} on {on}: {seen} ({interval}, {chance})"
 
 
 def in_words(p: float | None) -> str:

@@ -40,6 +40,7 @@ from grpo_cli.stats.intervals import (
     estimate,
     holm,
     in_a_sentence,
+    of_two_values,
     p_value,
     p_value_of_clusters,
 )
@@ -86,7 +87,7 @@ class Difference:
     those that --where, --sort and --top choose, whether chance explains them or not.
     """
 
-    NOT_SHOWN: ClassVar = frozenset({"every"})
+    NOT_SHOWN: ClassVar = frozenset({"every", "graded"})
 
     name: str  # of the run that is compared with the base
     # with a reward in both runs; the other numbers are of these, except `only_here` and `only_base`
@@ -117,6 +118,7 @@ class Difference:
     every: pl.DataFrame = field(compare=False)  # a line for each prompt that meets --where, with the fields of one
     # how many values of --cluster these prompts have; absent without it
     clusters: int | None = field(default=None, metadata=asked_by("--cluster", "COL"))
+    graded: bool = False  # whether some rewards lie between the worst and the best: nothing is solved or not
 
 
 @dataclass(frozen=True)
@@ -175,11 +177,14 @@ def compared(named: Mapping[str, Inspection], draws: Sequence[int] = ()) -> Runs
     found = {name: _difference(name, pair, ends, clusters.get(name)) for name, pair in pairs.items()}
     adjusted = holm({name: one.p for name, one in found.items()})
     differences = [replace(one, p_holm=adjusted[name]) for name, one in found.items()]
-    warnings = [*named[newest].facts.summary.warnings]
+    warnings = [
+        line.pooled() if isinstance(line, StepsApart) else line for line in named[newest].facts.summary.warnings
+    ]
     for name in earlier:
-        for line in named[name].facts.summary.warnings:
-            of_run = f"{name}: {line}"
-            warnings.append(StepsApart(of_run) if isinstance(line, StepsApart) else of_run)
+        warnings += [
+            line.pooled(f"{name}: ") if isinstance(line, StepsApart) else f"{name}: {line}"
+            for line in named[name].facts.summary.warnings
+        ]
     if cluster is not None:
         warnings += _of_clusters(cluster, facts, clusters, pairs)
     return Runs(
@@ -258,6 +263,7 @@ def _difference(name: str, pair: Matched, ends: tuple[float, float], clusters: C
         changed=listed(every, None, LISTED),
         every=every,
         clusters=None if codes is None else many(codes),
+        graded=not of_two_values(now, before),
     )
 
 
@@ -311,14 +317,19 @@ def sentences(base: str, differences: Sequence[Difference], cluster: str | None)
     short = short_names([base, *(one.name for one in differences)])
     for one in differences:
         of_clusters = "" if cluster is None else f"{one.clusters:,} values of {cluster}"
-        part = in_a_sentence(short[one.name], short[base], one.prompts, one.change, one.p_holm, of_clusters)
+        part = in_a_sentence(
+            short[one.name],
+            short[base],
+            one.prompts,
+            one.change,
+            one.p_holm,
+            of_clusters,
+            graded=one.graded,
+            of_both=one.only_here + one.only_base > 0,
+        )
         is_mixed = one.better and one.worse and (one.gained or one.lost)
         if one.p_holm is not None and one.p_holm > SURE and is_mixed:
-            better = f"{one.better:,} are better ({one.better_by_chance:,.0f} by chance)"
-            worse = f"{one.worse:,} worse ({one.worse_by_chance:,.0f} by chance)"
-            part += f", but its prompts change by more than chance: {better} and {worse}"
-            if sure := sure_words(one):
-                part += f"; each by itself, {sure} beyond chance"
+            part += f", but its prompts change by more than chance: {_mixed_words(one)}"
         elif other_way := _other_way(one):
             part += f", though {other_way:,} of them {'is' if other_way == 1 else 'are'} {_word(-one.change.mean)} beyond chance"
         parts.append(part)
@@ -352,6 +363,17 @@ def sure_words(of: Difference) -> str:
     """How many prompts are better or worse beyond chance, in words; empty if none is."""
     counts = ((of.better_beyond_chance, "better"), (of.worse_beyond_chance, "worse"))
     return " and ".join(f"{many:,} {word}" for many, word in counts if many)
+
+
+def _mixed_words(of: Difference) -> str:
+    """What changes of prompts in both directions show beside a mean that stays."""
+    sure = of.better_beyond_chance + of.worse_beyond_chance
+    if not sure:
+        return "their changes in both directions are larger than those of two samples of one policy"
+    first = of.better_beyond_chance or of.worse_beyond_chance
+    is_or_are = "is" if first == 1 else "are"
+    words = sure_words(of).replace(" ", f" {is_or_are} ", 1)
+    return f"{words}, {'' if sure == 1 else 'each '}beyond chance by itself"
 
 
 def _other_way(of: Difference) -> int:

@@ -18,7 +18,7 @@ from tests.support.schema_files import WRITERS
 
 STOPS = "prompts recur in several steps: 3 group keys (p0, p1, p2) have rows in several values of 'step'"
 FLAGS = "--group prompt_id,step makes a group of a prompt in each step, also if ids restart; --group-within input if step does not separate groups"
-SAYS = "3 prompts recur in several steps (step), which are shown apart: a group is a prompt in one of them; --group-within input pools them"
+SAYS = "3 prompts recur in several steps (step), which are shown apart: a group is a prompt in one of them (compute takes --group prompt_id,step); --group-within input pools them"
 
 
 def written(name: str, rows: list[dict[str, Any]]) -> str:
@@ -168,7 +168,8 @@ def test_runs_of_several_steps_are_compared_by_prompt() -> None:
     run()
     run("old.jsonl")
     out = ran("inspect run.jsonl --against old.jsonl", COLUMNS="200").out
-    assert out.splitlines()[:2] == [f"steps          {SAYS}", f"               old.jsonl: {SAYS}"]
+    pooled = "3 prompts recur in several steps (step): a prompt has the rewards of all its steps here"
+    assert out.splitlines()[:2] == [f"steps          {pooled}", f"               old.jsonl: {pooled}"]
     assert "matched by     prompt_id" in out
     ran("report run.jsonl --against old.jsonl -o page.html")
 

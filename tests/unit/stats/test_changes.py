@@ -198,7 +198,9 @@ def test_prompts_that_changed_most_are_listed_with_their_intervals_although_none
     run("base.csv", [4, 5, 3, 4] * 5)
     run("now.csv", [5, 4, 3, 6] * 5)
     out = ran(LINE, COLUMNS="120").out
-    assert "changed most   now.csv: no single prompt changed beyond chance" in out
+    assert "now.csv: no prompt by itself can be told from chance, after correction for 20 prompts" in " ".join(
+        out.split()
+    )
     assert [line.split() for line in out.splitlines() if line.split()[1:3] == ["p003", "4/8"]] == [
         ["#4", "p003", "4/8", "6/8", "+25", "-22", "to", "62", "1.00"]
     ]
@@ -217,7 +219,7 @@ def test_prompts_that_are_better_or_worse_beyond_chance_are_counted_in_text_docu
     found = facts_of(LINE)
     (difference,) = found["differences"]
     assert (difference["better_beyond_chance"], difference["worse_beyond_chance"]) == (0, 15)
-    assert found["verdict"].endswith("and 15 worse (46 by chance); each by itself, 15 worse beyond chance.")
+    assert found["verdict"].endswith("by more than chance: 15 are worse, each beyond chance by itself.")
     last = difference["changed"][-1]
     assert (last["key"], last["before"], last["now"], last["beyond_chance"]) == ("p000", 0.875, 0, "worse")
     assert last["p"] == pytest.approx(18 / 12_870)  # 7 + 0 and 0 + 7 of 16: 2 * 9 of C(16, 8) deals

@@ -72,11 +72,11 @@ def test_holm_allows_for_the_number_of_runs() -> None:
 
 # Rows of each prompt that are solved, of 8 in both runs: before, now, and what is said.
 VERDICTS = """\
-0 -> 8 | solves this prompt more often than base: +100.0 points (p < 0.001), and 1 prompt says nothing of others.
-8 -> 0 | solves this prompt less often than base: -100.0 points (p < 0.001), and 1 prompt says nothing of others.
-4 -> 5 | shows no clear difference from base on this prompt: +12.5 points (p = 1.00), and 1 prompt says nothing of others.
-0 0 -> 8 8 | solves more of these 2 prompts than base: +100.0 points (p < 0.001), and 2 prompts say nothing of others.
-4 4 -> 4 6 | shows no clear difference from base on these 2 prompts: +12.5 points (p = 0.72), and 2 prompts say nothing of others.
+0 -> 8 | solves this prompt more often than base: +100.0 points (p < 0.001), and 1 prompt says nothing about other prompts.
+8 -> 0 | solves this prompt less often than base: -100.0 points (p < 0.001), and 1 prompt says nothing about other prompts.
+4 -> 5 | shows no clear difference from base on this prompt: +12.5 points (p = 1.00), and 1 prompt says nothing about other prompts.
+0 0 -> 8 8 | solves more of these 2 prompts than base: +100.0 points (p < 0.001), and 2 prompts say nothing about other prompts.
+4 4 -> 4 6 | shows no clear difference from base on these 2 prompts: +12.5 points (p = 0.72), and 2 prompts say nothing about other prompts.
 0 0 0 0 -> 8 8 8 8 | solves more of these 4 prompts than base: +100.0 points (p < 0.001), which need not hold for others (95% interval -18.9 to 100.0).
 8 8 8 8 -> 0 0 0 0 | solves fewer of these 4 prompts than base: -100.0 points (p < 0.001), which need not hold for others (95% interval -100.0 to 18.9).
 4 4 4 4 -> 4 4 5 5 | shows no clear difference from base on 4 prompts: +6.2 points (95% interval -62.5 to 70.8, p = 0.81).
@@ -117,7 +117,7 @@ def test_no_verdict_denies_its_p_value_or_its_interval(counts: list[tuple[int, i
     change = estimate(runs[0].rates - runs[1].rates, OF_CHANGE)
     says = in_a_sentence("now", "base", len(counts), change, p)
     assert ("no clear difference" in says) == (p > 0.05 and "may solve" not in says)
-    assert (change.low is None) == ("nothing of others" in says)
+    assert (change.low is None) == ("nothing about other prompts" in says)
     if len(counts) <= 2:
         assert change.low is None
     if change.low is not None and change.high is not None and not change.low <= 0 <= change.high:
@@ -216,7 +216,7 @@ def test_several_runs_are_compared_with_the_first(place: Path) -> None:
     assert first["change"]["mean"] == pytest.approx(change)
     assert first["p"] <= first["p_holm"] <= 0.001
     text = " ".join(ran(SEVERAL, cwd=place).out.split())
-    assert f"step400 solves more of these prompts than step200: {100 * change:+.1f} points" in text
+    assert f"step400 solves more of the 39 prompts of both than step200: {100 * change:+.1f} points" in text
     assert "600.jsonl shows no clear difference from step200 on 40 prompts" in text
     assert "prompts only in step400 0, only in step200 1" in text
     assert "80% power step400: to detect a change of" in text
