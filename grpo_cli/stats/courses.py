@@ -9,6 +9,7 @@ their lag-1 correlation is estimated without its bias, and the error and the deg
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -41,6 +42,7 @@ TENTHS = 10  # of a longer run, in up to a tenth of the steps
 JUMPS = 50  # places where a jump is looked for
 AT_ONCE = 4_096  # prompts in a matrix
 ROUNDING = 1e-9  # a smaller difference, as a part of the largest value
+DIGITS = 9  # of a number that are told, beside the range of the values; below them may be rounding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +95,12 @@ def course(
     if effects is not None:
         means = effects + weights @ (means - effects) / weights.sum()
 
+    least, most = float(values.min()), float(values.max())
+
     def mean_of(part: slice) -> float:
-        return float(means[part] @ weights[part] / weights[part].sum())
+        # The effects of steps are no means of values, and may lead out of their range: to -4e-16, or a share of -2 %.
+        mean = means[part] @ weights[part] / weights[part].sum()
+        return min(max(rounded(float(mean), most - least), least), most)
 
     found = shape_of(means)
     edges = fifths(len(means))
@@ -121,6 +127,17 @@ def course(
         change_low=found.low,
         change_high=found.high,
     )
+
+
+def rounded(value: float, span: float) -> float:
+    """A computed number without the digits that are rounding beside the range of what it was computed from.
+
+    >>> rounded(-3.9e-16, 1.0), rounded(0.06249999999999994, 1.0), rounded(1512.345678901234, 1000.0)
+    (0.0, 0.0625, 1512.345679)
+    """
+    if not 0 < span < math.inf:
+        return value
+    return round(value, DIGITS - math.ceil(math.log10(span))) + 0.0  # no -0
 
 
 def fifths(steps: int) -> list[int]:

@@ -172,3 +172,30 @@ def test_texts_that_are_written_unlike_numbers_are_no_steps(values: list[str]) -
     rows = "".join(f"p{value},{value},{k}\n" for value in values for k in range(2))
     Path("run.csv").write_text(f"prompt_id,step,reward\n{rows}")
     assert [line["value"] for line in facts_of("inspect run.csv --by step")["by"]["lines"]] == values
+
+
+def test_ends_on_the_same_prompts_have_no_rounding_and_are_possible_means() -> None:
+    """Prompts recur, and rates of 1/3 and 2/3 leave -4e-16 where all of the last steps are 0, and 1 - 1e-16 where all are 1."""
+    random = np.random.default_rng(0)
+    steps = np.repeat(np.arange(20), PROMPTS)
+    prompts = np.tile(np.arange(PROMPTS), 20)
+    values = random.integers(1, 3, len(steps)) / 3
+    for end in (0.0, 1.0):
+        values[steps >= 16] = end
+        told = course(steps, values, range(20), prompts)
+        assert told is not None
+        assert told.same_prompts
+        assert told.last == end
+        assert str(told.last) != "-0.0"
+
+
+def test_effects_of_steps_never_lead_out_of_the_range_of_the_values() -> None:
+    """Half of the prompts are always solved, and the last steps have only these, unsolved: each is solved 1 less often than of 1/2."""
+    random = np.random.default_rng(1)
+    steps = np.repeat(np.arange(20), 8)
+    prompts = np.concatenate([random.permutation(16)[:8] for _ in range(16)] + [np.arange(8)] * 4)
+    values = np.where((prompts < 8) & (steps < 16), 1.0, 0.0)
+    told = course(steps, values, range(20), prompts)
+    assert told is not None
+    assert told.same_prompts
+    assert told.last == 0
