@@ -49,9 +49,12 @@ DIGITS = 9  # of a number that are told, beside the range of the values; below t
 class Course:
     """How a number goes over the steps."""
 
-    # what is beyond chance: a line, a turn, a jump after which the last steps are apart (end) or nothing (none); few: there are fewer than 10 steps
+    # what is beyond chance: a line, a turn, a jump after which the last steps are apart (end) or nothing (none);
+    # few: so few steps cannot tell, because there are fewer than 10, or the interval of the change is wider than all that is possible
     shape: Shape
     first: float  # mean over the rows of the first fifth of the steps; at least one step
+    first_from: Any  # the value of the first step that is in `first`
+    first_to: Any  # the value of the last step that is in `first`
     last: float  # mean over the rows of the last fifth of the steps; of the steps that end apart, if some do
     mean: float  # over the rows of all steps
     # whether steps are compared on the same prompts: each is then the mean plus the effect of the step beside those of prompts
@@ -62,7 +65,8 @@ class Course:
     turn_from: Any  # the value of the first of these steps; None without them
     turn_to: Any  # the value of the last of these steps; None without them
     end_steps: int  # how many of the last steps end apart; 0 for other shapes
-    # the lower end of the 99 % interval of the change over the run, along a line; None below 10 steps
+    # the lower end of the 99 % interval of the change over the run, along a line, within what is possible if nothing is beyond chance;
+    # None below 10 steps
     change_low: Number
     change_high: Number  # the upper end of this interval; None below 10 steps
 
@@ -73,8 +77,9 @@ def course(
     """The course of these values; `steps` has the place of each among those that are `named`, in order. None without values.
 
     With `prompts`, the prompt of each value, steps are compared on the same prompts, if prompts recur often enough. A value is the mean
-    of its `rows`; without them of one.
+    of its `rows`, whose range is not known; without them of one.
     """
+    are_means = rows is not None
     rows = np.ones(len(values)) if rows is None else rows
     known = np.isfinite(values) & (rows > 0)
     if not known.all():
@@ -102,13 +107,13 @@ def course(
         mean = means[part] @ weights[part] / weights[part].sum()
         return min(max(rounded(float(mean), most - least), least), most)
 
-    found = shape_of(means)
+    found = possible(shape_of(means), math.inf if are_means else most - least)
     edges = fifths(len(means))
     first = slice(0, edges[1])
     last = slice(edges[-2], None)
     if found.end:
         last = slice(-found.end, None)
-        first = first if found.turn is not None else slice(0, -found.end)
+        first = first if found.turn is not None else slice(0, len(means) - found.end)
     turn = turn_from = turn_to = None
     if found.turn is not None:
         steps_there = seen[firsts[found.turn.start] : firsts[found.turn.stop]]
@@ -117,6 +122,8 @@ def course(
     return Course(
         shape=found.shape,
         first=mean_of(first),
+        first_from=named[seen[0]],
+        first_to=named[seen[firsts[first.stop] - 1]],
         last=mean_of(last),
         mean=mean_of(slice(None)),
         same_prompts=effects is not None,
@@ -218,6 +225,16 @@ def shape_of(series: Vector) -> Found:
     # A jump in the middle is neither.
     end, end_p = _end(series, range(1, steps - 1, -(-steps // JUMPS)))
     return Found("end", low, high, end=end) if end_p < OF_END else Found("none", low, high)
+
+
+def possible(found: Found, span: float) -> Found:
+    """What is found; where nothing is, with a change of at most the span of the values, or as unknown if its interval is wider than that."""
+    if found.shape != "none" or found.low is None or found.high is None:
+        return found
+    low, high = rounded(found.low, span), rounded(found.high, span)
+    is_unknown = high - low > span > 0
+    low, high = max(-span, min(low, span)), max(-span, min(high, span))
+    return found._replace(shape="few" if is_unknown else "none", low=low, high=high)
 
 
 def _has_line(series: Vector) -> bool:

@@ -123,8 +123,14 @@ def _over(trend: Trend, without: str) -> Iterator[str]:
     told = [(words, shown, trend.courses[fact]) for fact, words, shown in _told(without) if fact in trend.courses]
     if not told:
         return
-    few = [f"{words} {course(one, shown, name)}" for words, shown, one in told if one.shape == "few"]
-    moves = [f"{words} {course(one, shown, name)}" for words, shown, one in told if moving(one, shown)]
+    few = [f"{words} {course(one, shown, name)}" for words, shown, one in told if one.change_low is None]
+    unknown = [f"{words} ({unclear(one, shown)})" for words, shown, one in told if is_unclear(one)]
+    moves = [
+        f"{words} {course(one, shown, name)}" for words, shown, one in told if moving(one, shown) and not one.end_steps
+    ]
+    jumps = [
+        f"{words} {course(one, shown, name)}" for words, shown, one in told if moving(one, shown) and one.end_steps
+    ]
     rest = [
         f"{words} ({unmoved(one, shown)})"
         for words, shown, one in told
@@ -133,10 +139,15 @@ def _over(trend: Trend, without: str) -> Iterator[str]:
     over = f"Over {len(trend.lines):,} {steps}"
     if few:
         yield f"{over}, too few to tell a trend from chance, {listed(few)}."
-    if moves:
-        yield f"{over}, {listed(moves)}{_ends_in_words(trend)}."
+    # The ends of a jump are no fifths of the run: it carries its own steps. What has the first fact comes first.
+    ways = [(moves, _compared(trend, with_ends=True)), (jumps, _compared(trend, with_ends=False))]
+    for parts, compared in reversed(ways) if told[0][2].end_steps else ways:
+        if parts:
+            yield f"{over}, {listed(parts)}{compared}."
     if rest:
-        yield f"{'No' if moves else f'{over}, no'} trend beyond chance in {listed(rest)}."
+        yield f"{'No' if moves or jumps else f'{over}, no'} trend beyond chance in {listed(rest)}."
+    if unknown:
+        yield f"{over[len('Over ') :]} cannot tell whether {listed(unknown)} {'move' if len(unknown) > 1 else 'moves'}."
 
 
 def _told(without: str) -> Iterator[tuple[str, str, Callable[[float], str]]]:
@@ -158,15 +169,14 @@ def steps_named(column: str) -> str:
     return "steps" if "step" in column else column
 
 
-def _ends_in_words(trend: Trend) -> str:
+def _compared(trend: Trend, *, with_ends: bool) -> str:
     """Which steps are the ends, and whether their prompts are the same."""
     values = [line.value for line in trend.lines]
     many = fifths(len(values))[1]
-    ends = (
-        f"{steps_named(trend.column)} {values[0]} to {values[many - 1]} against {values[-many]} to {values[-1]}"
-        if many > 1
-        else ""
-    )
+    ends = ""
+    if with_ends and many > 1:
+        name = steps_named(trend.column)
+        ends = f"{name} {values[0]} to {values[many - 1]} against {values[-many]} to {values[-1]}"
     same = "on the same prompts" if any(one.same_prompts for one in trend.courses.values()) else ""
     words = ", ".join(filter(None, (ends, same)))
     return f" ({words})" if words else ""
@@ -198,7 +208,7 @@ def course(of: Course, shown: Callable[[float], str], steps: str = "steps") -> s
     numbers = way(of, shown)
     if of.shape == "few":
         return (
-            f"is {numbers[0]} in all"
+            f"is {numbers[0]} {'in every step' if steps == 'steps' else f'for every {steps}'}"
             if len({*numbers, shown(of.mean)}) == 1
             else f"is {numbers[0]} at first and {numbers[-1]} at last"
         )
@@ -209,10 +219,35 @@ def course(of: Course, shown: Callable[[float], str], steps: str = "steps") -> s
         before = of.first if of.turn is None else of.turn
         word = "falls" if of.last < before else "rises"
         end = f"{last} in the last {of.end_steps} {steps}" if of.end_steps > 1 else f"{last} at the end"
-        return f"goes from {first} to {turn[0]} and then {word} to {end}" if turn else f"{word} from {first} to {end}"
+        from_first = f"from {first} ({_between(steps, of.first_from, of.first_to)})"
+        if not turn:
+            return f"{word} {from_first} to {end}"
+        return f"goes {from_first} to {turn[0]} ({_between(steps, of.turn_from, of.turn_to)}) and then {word} to {end}"
     if of.shape == "turn":
-        return f"goes from {first} to {turn[0]} ({steps} {of.turn_from} to {of.turn_to}) and then to {last}"
+        return f"goes from {first} to {turn[0]} ({_between(steps, of.turn_from, of.turn_to)}) and then to {last}"
     return f"goes from {first} to {last}"
+
+
+def _between(steps: str, first: object, last: object) -> str:
+    """From which to which of the steps; one by itself has no end.
+
+    >>> _between("steps", 0, 31), _between("steps", 3, 3), _between("epoch", 3, 3)
+    ('steps 0 to 31', 'step 3', 'epoch 3')
+    """
+    if first == last:
+        return f"{'step' if steps == 'steps' else steps} {first}"
+    return f"{steps} {first} to {last}"
+
+
+def is_unclear(of: Course) -> bool:
+    """Whether there are enough steps for a test, and they differ so much that nothing can be told."""
+    return of.shape == "few" and of.change_low is not None
+
+
+def unclear(of: Course, shown: Callable[[float], str]) -> str:
+    """The ends of something of which nobody can tell whether it moves."""
+    first, *_, last = way(of, shown)
+    return first if first == last else f"{first} at first, {last} at last"
 
 
 def unmoved(of: Course, shown: Callable[[float], str]) -> str:
@@ -228,10 +263,13 @@ def unmoved(of: Course, shown: Callable[[float], str]) -> str:
 def changed(by: float, shown: Callable[[float], str]) -> str:
     """A change with its sign: of a share in points.
 
-    >>> changed(-0.021, three), changed(1512.3, three), changed(0.12, percent)
-    ('-0.021', '+1,512', '+12 points')
+    >>> changed(-0.021, three), changed(1512.3, three), changed(0.12, percent), changed(1.0, percent)
+    ('-0.021', '+1,512', '+12 points', '+100 points')
     """
-    return f"{100 * by:+.2g} points" if shown is percent else f"{by:+.2g}" if abs(by) < 1 else f"{by:+,.0f}"
+    if shown is percent:
+        points = 100 * by
+        return f"{points:+.2g} points" if abs(points) < 10 else f"{points:+.0f} points"  # noqa: PLR2004 - two digits
+    return f"{by:+.2g}" if abs(by) < 1 else f"{by:+,.0f}"
 
 
 def three(value: float) -> str:
@@ -326,11 +364,14 @@ def _zero_variance(facts: Inspected) -> Iterator[str]:
         yield "Every group that can be compared has a gradient: its rewards differ."
         return
     comparable = round(constant.groups / constant.share)
-    split = [f"{percent(many / comparable)} {word}" for word, many in equal_at(constant).items()]
+    kinds = equal_at(constant)
+    split = [f"{percent(many / comparable)} {word}" for word, many in kinds.items()]
+    first, *others = kinds
+    how = f": {', '.join(split)}" if others else f", {first if first.startswith('all ') else f'all {first}'}"
     of = "groups" if comparable == summary.groups else f"the {comparable:,} groups that can be compared"
     without = label_of_equal(summary.plan)
     advice = _advice(facts) if summary.plan.gives_equal_rewards_0 and constant.share >= CONSTANT else ""
-    yield f"{percent(constant.share)} of {of} have {without}: {', '.join(split)}.{advice}"
+    yield f"{percent(constant.share)} of {of} have {without}{how}.{advice}"
 
 
 def _advice(facts: Inspected) -> str:

@@ -97,7 +97,7 @@ def main(runs: int = 2_000, seed: int = 0) -> None:
             for name, kind in KINDS.items():
                 found = [*courses(runs, steps, kind, seed, recur=recur)]
                 shapes = Counter(one.shape for one in found)
-                shares = [runs - shapes["none"], *(shapes[shape] for shape in ("line", "turn", "end"))]
+                shares = [runs - shapes["none"] - shapes["few"], *(shapes[shape] for shape in ("line", "turn", "end"))]
                 shares.append(sum(one.same_prompts for one in found))
                 cells = [f"{100 * share / runs:.1f} %" for share in shares]
                 sys.stdout.write(f"| {' | '.join(['recur' if recur else 'new', str(steps), name, *cells])} |\n")
