@@ -433,7 +433,7 @@ def test_the_runs_that_are_compared_are_in_the_same_figures() -> None:
         (lines,) = (rows for rows in chart["datasets"].values() if "kind" in rows[0])
         assert Counter(line["kind"] for line in lines) == {"now.jsonl": 4, "first": 4, "b.jsonl": 4}
         assert {line[field] for line in lines if line["kind"] == "now.jsonl"} == {now}
-    assert "The mean reward is 0.5 in all; first: is 0.25 in all; b.jsonl: is 0.75 in all." in page
+    assert "The mean reward is 0.5 in every step; first: is 0.25 in every step; b.jsonl: is 0.75 in every step." in page
     assert "b.jsonl solves more of these prompts than first: +50.0 points" in page
     rates = json.dumps(charts["run_rates"])
     changes = json.dumps(charts["run_changes"])
