@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.plan_parts import weighted_sum
+from grpo_cli.render.inspect import solved_words
 from grpo_cli.runs.group_rows import solved_or_not
 from grpo_cli.stats.courses import Course
 from grpo_cli.stats.difficulty import AtSize
@@ -180,7 +181,8 @@ def _passes(inspection: Inspection) -> Figure | None:
     lines = []
     for kind, found in (("at least one is solved", draws.pass_at), ("all are solved", draws.pass_all)):
         lines += [_estimate(f"k = {k}", kind, one) for k, one in found.items() if one is not None]
-    split = f"{draws.always:,} groups always solved, {draws.sometimes:,} sometimes, {draws.never:,} never"
+    solved = solved_words(inspection.facts)
+    split = f"{draws.always:,} groups always solved{solved}, {draws.sometimes:,} sometimes, {draws.never:,} never"
     caption = f"The mean over groups with k rollouts or more, with its 95% interval. {split}."
     return Figure("passes", "estimates", "Of k rollouts of a group", caption, lines, x="", y="share of groups")
 

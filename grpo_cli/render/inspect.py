@@ -38,7 +38,7 @@ from grpo_cli.runs.group_rows import component_heads, show_group
 from grpo_cli.schemas.table import words
 from grpo_cli.stats.courses import Course
 from grpo_cli.stats.document import ABSENT, document, members
-from grpo_cli.stats.facts import STATISTICS, BinCounts, Distribution, marked_lines
+from grpo_cli.stats.facts import STATISTICS, BinCounts, Distribution, ValueCounts, marked_lines
 from grpo_cli.stats.inspection import (
     GROUP_FACTS,
     Inspected,
@@ -52,7 +52,7 @@ from grpo_cli.stats.off_policy import CLIP, NUMBERS, QUANTILES, TAILS, Drift, Dr
 from grpo_cli.stats.trends import Trend, over_steps, thinned
 from grpo_cli.stats.verdicts import equal_at, label_of_equal, moving, nearly_equal, percent, three, way
 from grpo_cli.values.cells import texts_of_nested
-from grpo_cli.values.key_text import cut, labels_of, plain
+from grpo_cli.values.key_text import cells, cut, labels_of, plain, told_apart
 
 KEY = 28  # characters of a value that a trend is over
 LINES = 20  # a longer trend is thinned out to this many lines
@@ -60,6 +60,7 @@ SPARKS = 60  # characters of a sparkline
 ROWS = 64  # at most this many rows of a group are shown
 NARROWEST_BAR = 5  # a shorter one of the share without a gradient shows nothing
 WIDEST_BAR = 20  # a bar of all groups has at most this many characters
+SHORTEST = 8  # cells of a value of a table that is too wide
 NAME = 12  # characters of the name of a reward column at a matrix
 NAMED = 3  # the names of up to this many reward columns fit over a matrix
 RATES = 9  # up to this many solve rates have a line each
@@ -191,20 +192,26 @@ def _table_by(by: Trend, heads: Mapping[str, str], sheet: Sheet) -> None:
     if categories:
         lines = sorted(lines, key=lambda line: -(line.zero_variance or 0))
     shown = thinned(lines, LINES)
-    columns = [(name, _cells("value", [line.value for line in shown]))]
+    columns = []
+    at = 0  # of the bars, beside the share that they show
     for key in known:
         values = [getattr(line, key) for line in shown]
         columns.append((heads.get(key, key), _cells(key, values)))
+        at = len(columns) if key == "zero_variance" else at
     if any(line.course is not None for line in shown):
         columns.append(("over steps", [_in_short(line.course) for line in shown]))
-    head, *texts = aligned(columns, (name,) if categories else ())
-    wide = sheet.console.width - max(map(len, [head, *texts])) - 2
-    sheet.text(head)
-    for line, text in zip(shown, texts, strict=True):
-        bar = ""
-        if categories and wide >= NARROWEST_BAR:
-            bar = "█" * round((line.zero_variance or 0.0) * min(wide, WIDEST_BAR))
-        sheet.text(f"{text}  {bar}" if bar else text)
+    values = _cells("value", [line.value for line in shown])
+    room = sheet.console.width - max(map(cells, aligned(columns))) - 2
+    if max(map(cells, [name, *values])) > room:
+        name, *values = told_apart([name, *values], max(room, SHORTEST))
+    columns = [(name, values), *columns]
+    wide = sheet.console.width - max(map(cells, aligned(columns))) - 2
+    if categories and at and wide >= NARROWEST_BAR:
+        bars = ["█" * round((line.zero_variance or 0.0) * min(wide, WIDEST_BAR)) for line in shown]
+        if any(bars):
+            columns.insert(at + 1, ("", bars))
+    for text in aligned(columns, (name, "") if categories else ()):
+        sheet.text(text)
     if len(lines) > LINES:
         sheet.text(f"{LINES} of {len(lines):,} values; --format csv has all", style="dim")
     sheet.blank()
@@ -400,13 +407,23 @@ def _zero_variance(facts: Inspected) -> Sections:
     yield label_of_equal(facts.summary.plan), [said, *nearly_equal(constant)]
 
 
+def solved_words(facts: Inspected) -> str:
+    """What a solved rollout is, where rewards are not simply 0 and 1."""
+    draws, reward = facts.draws, facts.summary.reward
+    if draws is None:
+        return ""
+    values = reward.histogram.values if isinstance(reward.histogram, ValueCounts) else ()
+    is_plain = draws.solved_at == 1 and reward.histogram is not None and {*values} <= {0, 1} and len(values) > 0
+    return "" if is_plain else f" (a reward of {number(draws.solved_at)})"
+
+
 def _passes(facts: Inspected) -> Sections:
     """What k rollouts of each group solve."""
     draws = facts.draws
     if draws is None:
         return
     of_all = f"of {count(draws.always + draws.sometimes + draws.never, 'group')}"
-    solved = "" if draws.solved_at == 1 else f" (a reward of {number(draws.solved_at)})"
+    solved = solved_words(facts)
     split = f"{draws.always:,} always solved{solved}, {draws.sometimes:,} sometimes, {draws.never:,} never"
     columns = []
     for one in draws.passes:

@@ -85,6 +85,11 @@ class Duplicates:
     share: Number  # of the rows with a text; None if no row has one
 
 
+# If more of the groups have rows in several categories, facts of whole groups are not told of a category: of fewer, a share is off by
+# about one group in twenty.
+MIXED = 0.05
+
+
 @dataclass(frozen=True)
 class CutOff:
     """Responses that were cut off, as by a limit of their length."""
@@ -599,6 +604,13 @@ def _trend_to_show(inspection: Inspection, view: View) -> tuple[Trend | None, li
         return found, []
     have = "group has" if several == 1 else "groups have"
     how = "a group counts at that of its first row, rows and their mean at their own"
+    if not over_steps(found.lines) and several > MIXED * len(inspection.groups):
+        # Which value the first row of a group has is then chance, and so are facts of the groups of a value.
+        lines = [
+            replace(line, group_std=None, zero_variance=None, all_best=None, all_worst=None) for line in found.lines
+        ]
+        found = replace(found, lines=lines)
+        how += ", and facts of whole groups are left out"
     return found, [f"{several} {have} rows in several values of {found.column}: {how}"]
 
 

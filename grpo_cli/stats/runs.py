@@ -13,6 +13,7 @@ import polars as pl
 
 from grpo_cli.errors import DataError, StepsApart
 from grpo_cli.stats.against import (
+    BEYOND,
     LISTED,
     Matched,
     Prompt,
@@ -47,6 +48,7 @@ from grpo_cli.stats.intervals import (
 from grpo_cli.stats.passes import BY_DRAWS, Pass
 from grpo_cli.stats.passes import of_prompts as of_draws
 from grpo_cli.stats.trends import Trend
+from grpo_cli.stats.verdicts import TRUNCATED, percent
 
 POINTS = 0.02  # `prompts_for_2_points`
 MANY = 3  # runs whose names are shortened
@@ -87,7 +89,7 @@ class Difference:
     those that --where, --sort and --top choose, whether chance explains them or not.
     """
 
-    NOT_SHOWN: ClassVar = frozenset({"every", "graded"})
+    NOT_SHOWN: ClassVar = frozenset({"every", "graded", "cut_off"})
 
     name: str  # of the run that is compared with the base
     # with a reward in both runs; the other numbers are of these, except `only_here` and `only_base`
@@ -118,6 +120,8 @@ class Difference:
     every: pl.DataFrame = field(compare=False)  # a line for each prompt that meets --where, with the fields of one
     # how many values of --cluster these prompts have; absent without it
     clusters: int | None = field(default=None, metadata=asked_by("--cluster", "COL"))
+    # the shares of the responses of this run and of the base that are cut off; None if they are not known or may be equal
+    cut_off: tuple[float, float] | None = None
     graded: bool = False  # whether some rewards lie between the worst and the best: nothing is solved or not
 
 
@@ -263,8 +267,28 @@ def _difference(name: str, pair: Matched, ends: tuple[float, float], clusters: C
         changed=listed(every, None, LISTED),
         every=every,
         clusters=None if codes is None else many(codes),
+        cut_off=_cut_off(pair),
         graded=not of_two_values(now, before),
     )
+
+
+def _cut_off(pair: Matched) -> tuple[float, float] | None:
+    """The shares of the responses of both runs that are cut off, if these differ by more than chance over their prompts: by three standard errors."""
+    shares, middles, variance = [], [], 0.0
+    for run, keys in zip(pair.runs, pair.keys, strict=True):
+        known = run.facts.truncated
+        if known is None:
+            return None
+        of_prompts = pl.DataFrame({"key": keys["key"], "share": run.groups["truncated"]}).group_by("key").mean()
+        each = of_prompts["share"].to_numpy()
+        if len(each) < FEWEST_CLUSTERS:
+            return None
+        shares.append(known.share)
+        middles.append(float(each.mean()))
+        variance += float(each.var(ddof=1)) / len(each)
+    now, before = shares
+    is_much = max(shares) >= TRUNCATED and percent(now) != percent(before)
+    return (now, before) if is_much and abs(middles[0] - middles[1]) > BEYOND * math.sqrt(variance) else None
 
 
 # --- clusters ----------------------------------------------------------------------------------------------
@@ -332,6 +356,9 @@ def sentences(base: str, differences: Sequence[Difference], cluster: str | None)
             part += f", but its prompts change by more than chance: {_mixed_words(one)}"
         elif other_way := _other_way(one):
             part += f", though {other_way:,} of them {'is' if other_way == 1 else 'are'} {_word(-one.change.mean)} beyond chance"
+        if one.cut_off is not None:
+            now, before = one.cut_off
+            part += f". {percent(now)} of its responses are cut off, {percent(before)} of those of {short[base]}"
         parts.append(part)
     return parts
 

@@ -307,3 +307,38 @@ def test_environments_are_not_told_where_nothing_moves_or_there_are_many() -> No
     assert facts_of("inspect b.csv")["environments"] is None
     written("c.csv", "prompt_id,env,reward", [line.partition(",")[2] for line in rows])
     assert facts_of("inspect c.csv")["environments"] is None
+
+
+def test_facts_of_groups_are_not_told_of_a_category_that_groups_mix() -> None:
+    """A group that is cut off in some rows counts at its first row, which is chance."""
+    cut_off()
+    out = ran("inspect a.csv --by finish_reason").out
+    head = next(line for line in out.splitlines() if line.startswith("finish_reason  groups"))
+    assert "no gradient" not in head
+    assert "spread" not in head
+    assert "By finish_reason, " not in out
+    assert "facts of whole groups are left out" in " ".join(out.split())
+
+
+def test_the_bar_of_the_share_without_a_gradient_stands_beside_it_and_the_table_fits() -> None:
+    rows = [
+        f"p{at},{step},{int((at + k + step) % 3 == 0) if at % 2 else 0},{('an environment with a long name ', 'sql ')[at % 2]}v1,{k},stop"
+        for step in range(6)
+        for at in range(12)
+        for k in range(4)
+    ]
+    written("a.csv", "prompt_id,step,reward,env_name,response_length,finish_reason", rows)
+    lines = ran("inspect a.csv --by env_name").out.splitlines()
+    at = next(place for place, line in enumerate(lines) if line.startswith("env_name"))
+    head, first = lines[at : at + 2]
+    assert max(map(len, lines[at : at + 3])) <= 80
+    written(
+        "b.csv",
+        "prompt_id,step,reward,env_name",
+        [",".join(row.split(",")[:3]) + "," + row.split(",")[3][:3] for row in rows],
+    )
+    lines = ran("inspect b.csv --by env_name").out.splitlines()
+    at = next(place for place, line in enumerate(lines) if line.startswith("env_name"))
+    head, first = lines[at : at + 2]
+    assert first.index("█") < head.index("over steps")
+    assert first.index("█") > first.index("100%")

@@ -120,3 +120,28 @@ def test_a_long_name_and_many_prompts_fit_in_80_columns() -> None:
     assert len(line) <= 80
     assert "to detect a change of" in " ".join(out.split())
     assert "a change of 2 points would take" in " ".join(out.split())
+
+
+def cut_off_run(name: str, every: int) -> None:
+    """40 prompts of 8 rollouts, half of them solved; every so many-th response is cut off."""
+    rows = [f"p{at},{k % 2},{'length' if (at * 8 + k) % every == 0 else 'stop'}" for at in range(40) for k in range(8)]
+    Path(name).write_text("\n".join(["prompt_id,reward,finish_reason", *rows]) + "\n")
+
+
+def test_a_run_that_cuts_off_more_responses_says_so() -> None:
+    cut_off_run("base.csv", 20)
+    cut_off_run("now.csv", 3)
+    verdict = facts_of("inspect now.csv --against base=base.csv")["verdict"]
+    assert verdict.endswith("). 33.4% of its responses are cut off, 5% of those of base.")
+    assert (
+        "5% of its responses are cut off, 33.4% of those of now."
+        in ran("inspect base.csv --against now=now.csv", COLUMNS="300").out
+    )
+
+
+def test_whole_prompts_that_are_cut_off_are_no_clear_difference() -> None:
+    """11 and 13 of 40 prompts: 27.5 and 32.5 % of the responses, which are not told from chance."""
+    for name, many in (("base.csv", 11), ("now.csv", 13)):
+        rows = [f"p{at},{k % 2},{'length' if at < many else 'stop'}" for at in range(40) for k in range(8)]
+        Path(name).write_text("\n".join(["prompt_id,reward,finish_reason", *rows]) + "\n")
+    assert "cut off" not in facts_of("inspect now.csv --against base=base.csv")["verdict"]

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from tests.support.command import adv, facts_of, here
+from tests.support.command import adv, facts_of, here, ran
 from tests.support.jobs import write
 
 __all__ = ["here"]
@@ -68,3 +68,12 @@ def test_rewards_that_are_no_shares_are_solved_at_their_highest() -> None:
         ("--format csv", "on the table of --format"),
     ):
         assert f"--pass-at has no effect {where}" in adv(f"inspect in.jsonl --pass-at 2 {words}").err
+
+
+def test_what_is_solved_is_said_where_rewards_lie_between() -> None:
+    write("in.jsonl", rows())
+    assert "2 always solved (a reward of 1), 2 sometimes, 1 never" in " ".join(
+        ran("inspect in.jsonl --pass-at 1").out.split()
+    )
+    write("in.jsonl", [row for row in rows() if row["reward"] in (0, 1)])
+    assert "always solved, " in ran("inspect in.jsonl --pass-at 1").out
