@@ -104,8 +104,8 @@ def course(
 
     def mean_of(part: slice) -> float:
         # The effects of steps are no means of values, and may lead out of their range: to -4e-16, or a share of -2 %.
-        mean = means[part] @ weights[part] / weights[part].sum()
-        return min(max(rounded(float(mean), most - least), least), most)
+        mean = float(means[part] @ weights[part] / weights[part].sum())
+        return mean if effects is None else min(max(rounded(mean, most - least), least), most)
 
     found = possible(shape_of(means), math.inf if are_means else most - least)
     edges = fifths(len(means))
@@ -212,7 +212,7 @@ def shape_of(series: Vector) -> Found:
     change, error = line.estimate(np.array([0.0, 1.0]))
     half = quantile(OF_LINE, line.freedom) * error
     low, high = change - half, change + half
-    end, end_p = _end(series, range(1, max(FEWEST_APART, steps // TENTHS) + 1))
+    end, end_p = _end(series, range(1, _most_apart(steps) + 1))
     turn, turn_p = _turn(series)
     if end_p < OF_END and end_p < turn_p:
         before = series[:-end]
@@ -280,8 +280,29 @@ def _mean_of_fifths(steps: int) -> list[Vector]:
 def _end(series: Vector, tried: Sequence[int]) -> tuple[int, float]:
     """How many of the last values are farthest from a line through the others, of these numbers, and the chance of that."""
     apart = np.array([0.0, 0.0, 1.0])
-    p, last = min((_fitted(series, "end", last).p(apart), last) for last in tried)
+    p, last = min((_fitted(series, "end", last).p(apart) if _holds(series, last) else 1.0, last) for last in tried)
     return last, min(1.0, len(tried) * p)
+
+
+def _holds(series: Vector, last: int) -> bool:
+    """Whether the last values are apart without the farthest of them, too: one odd step is no level of the steps beside it.
+
+    Each value of a short end is at least half as far as their mean. In a longer end some may be near by chance.
+    """
+    if last == 1:
+        return True
+    columns = _line(len(series), 0)
+    coefficients = np.linalg.lstsq(columns[:-last], series[:-last], rcond=None)[0]
+    away = (series - columns @ coefficients)[-last:]
+    mean = away.mean()
+    away = np.sort(away * np.sign(mean))
+    others = away[0] if last <= _most_apart(len(series)) else away[:-1].mean()
+    return bool(others >= abs(mean) / 2)
+
+
+def _most_apart(steps: int) -> int:
+    """How many steps are a short end, whether the run rises before it or not."""
+    return max(FEWEST_APART, steps // TENTHS)
 
 
 class Design(NamedTuple):

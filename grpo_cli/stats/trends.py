@@ -56,8 +56,9 @@ class Trend:
 
 
 def over_steps(lines: Sequence[Any]) -> bool:
-    """Whether the values are several numbers, in whose order something may rise or fall."""
-    return len(lines) > 1 and all(isinstance(line.value, (int, float)) for line in lines)
+    """Whether the values are several numbers, in whose order something may rise or fall; false and true are no order."""
+    values = [line.value for line in lines]
+    return len(values) > 1 and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
 
 
 def courses_of_lines(lines: Sequence[Any], facts: Sequence[str]) -> dict[str, Course]:

@@ -70,7 +70,7 @@ def facts(text: str = "{}", **change: Any) -> Any:
         ('{"zero_variance": {"share": 0.2, "groups": 2, "all_best": 1, "all_worst": 1}}', "20% of groups have no gradient: 10% always solved, 10% never solved. Consider dropping them (--zero-variance drop)."),
         ('{"zero_variance": {"share": 1.0, "groups": 10, "all_best": 1, "all_worst": 9}}', "100% of groups have no gradient: 10% always solved, 90% never solved. Consider sampling easier prompts."),
         ('{"zero_variance": {"share": 0.3, "groups": 3, "all_best": 2, "all_worst": 1}, "plan": {"gives_equal_rewards_0": false}}', "30% of groups have equal rewards: 20% always solved, 10% never solved."),
-        ('{"zero_variance": {"share": 0.25, "groups": 2, "all_best": 2, "all_worst": 0}}', "25% of the 8 groups that can be compared have no gradient: 25% always solved. Consider dropping them (--zero-variance drop)."),
+        ('{"zero_variance": {"share": 0.25, "groups": 2, "all_best": 2, "all_worst": 0}}', "25% of the 8 groups that can be compared have no gradient, all always solved. Consider dropping them (--zero-variance drop)."),
         ('{"zero_variance": {"share": 0.4, "groups": 4, "all_best": 4, "all_worst": 0}, "at_size": [{"size": 5, "alive": 0.9, "found": "sample"}, {"size": 20, "alive": 0.7, "low": 0.66, "high": 0.74, "found": "model"}]}', "With 20 rows per group, 66% to 74% of the groups would have a gradient instead of 60%."),
         ('{"zero_variance": {"share": 0.6, "groups": 6, "all_best": 6, "all_worst": 0}, "at_size": [{"size": 20, "alive": 0.45, "low": 0.43, "high": 0.47, "found": "model"}]}', "More rows per group would hardly help: most prompts are too easy or too hard for that."),
         ('{"unscorable": 1}', "1 row (1%) has no finite reward. compute stops at them unless --missing says how to treat them."),
@@ -235,8 +235,8 @@ def test_a_run_is_a_sentence() -> None:
     ]
     run, *_ = verdicts(facts(by={"column": "epoch", "lines": [line(0, 0.25), line(1, 0.25)]}))
     assert run == (
-        "Over 2 values of epoch, too few to tell a trend from chance, the mean reward is 0.25 in all "
-        "and the share of groups without a gradient is 50% in all."
+        "Over 2 values of epoch, too few to tell a trend from chance, the mean reward is 0.25 for every epoch "
+        "and the share of groups without a gradient is 50% for every epoch."
     )
     still, *_ = verdicts(
         facts(by={"column": "step", "lines": [line(step, 0.25, zero_variance=None) for step in range(12)]})
@@ -253,10 +253,12 @@ def test_a_peak_and_a_collapse_are_told_with_their_steps() -> None:
     )
     collapsed = [0.5 + wave[step] if step < 18 else 0.0 for step in range(20)]
     told, *_ = verdicts(facts(by=steps(collapsed)))
-    assert told.startswith("Over 20 steps, the mean reward falls from 0.5 to 0 in the last 2 steps")
+    assert told.startswith("Over 20 steps, the mean reward falls from 0.5 (steps 0 to 17) to 0 in the last 2 steps")
     risen = [0.3 + 0.02 * step + wave[step] if step < 19 else 0.0 for step in range(20)]
     told, *_ = verdicts(facts(by=steps(risen)))
-    assert told.startswith("Over 20 steps, the mean reward goes from 0.33 to 0.63 and then falls to 0 at the end")
+    assert told.startswith(
+        "Over 20 steps, the mean reward goes from 0.33 (steps 0 to 3) to 0.63 (steps 15 to 18) and then falls to 0 at the end"
+    )
 
 
 def test_of_categories_the_best_and_the_worst_are_named() -> None:

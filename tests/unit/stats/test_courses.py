@@ -261,3 +261,23 @@ def test_groups_without_a_gradient_of_one_kind_have_one_share() -> None:
     pl.DataFrame(rows).write_ndjson("run.jsonl")
     (said,) = [line for line in facts_of("inspect run.jsonl")["verdicts"] if "no gradient" in line]
     assert said.startswith("25% of groups have no gradient, all never solved.")
+
+
+def test_one_odd_step_is_no_jump_of_the_steps_beside_it() -> None:
+    """40 steps at 5 %, of which the last but one is at 63 % and the last at 13 %; two steps at 38 % are a jump."""
+    values = 0.05 + 0.03 * np.random.default_rng(0).uniform(-1, 1, 40)
+    shapes = []
+    for last in ((0.63, 0.13), (0.38, 0.37)):
+        told = course(np.arange(40), np.append(values[:-2], last), range(40))
+        assert told is not None
+        shapes.append((told.shape, told.end_steps))
+    assert shapes == [("none", 0), ("end", 2)]
+
+
+@pytest.mark.parametrize("column", ["masked", "is_correct"])
+def test_false_and_true_are_no_steps(column: str) -> None:
+    rows = [{"prompt_id": f"p{at}", column: at > 3, "reward": int(k < at % 3)} for at in range(8) for k in range(2)]
+    pl.DataFrame(rows).write_ndjson("run.jsonl")
+    facts = facts_of(f"inspect run.jsonl --by {column}")
+    assert not facts["by"]["courses"]
+    assert not [line for line in facts["verdicts"] if line.startswith("Over ") or "at last" in line]
