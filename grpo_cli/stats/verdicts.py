@@ -94,7 +94,7 @@ def _trend(facts: Inspected) -> Iterator[str]:
 
 
 def _environments(facts: Inspected) -> Iterator[str]:
-    """The environments that stand still while others move, or the run does."""
+    """The environments that stand still while others move, or the run does; and those that move against each other."""
     by = facts.by
     column, courses = "", dict[str, Course]()
     if facts.environments is not None:
@@ -106,6 +106,8 @@ def _environments(facts: Inspected) -> Iterator[str]:
     still = {name: one for name, one in courses.items() if one.shape != "few" and name not in moves}
     run = facts.steps or by
     of_run = None if run is None else run.courses.get("mean")
+    if not still or len(moves) > FEW:  # else they are told beside those that stand still
+        yield from _opposite(column, moves)
     if not still or not (moves or (of_run is not None and moving(of_run, three))):
         return
     named = [f"{name} ({unmoved(one, three)})" for name, one in still.items()]
@@ -114,6 +116,26 @@ def _environments(facts: Inspected) -> Iterator[str]:
     while_others = f", while {listed(others)}" if 0 < len(others) <= FEW else ""
     kept = named[:FEW] if more else named
     yield f"By {column}, no trend beyond chance in the mean reward of {listed([*kept, *more])}{while_others}."
+
+
+def _opposite(column: str, moves: dict[str, Course]) -> Iterator[str]:
+    """The environments that rise and those that fall, if there are both: the mean of the run may hide it."""
+    ways = {
+        name: one.last - (one.first if one.turn is None else one.turn)
+        for name, one in moves.items()
+        if one.shape != "turn"
+    }
+    rising = sorted((name for name in ways if ways[name] > 0), key=lambda name: -ways[name])
+    falling = sorted((name for name in ways if ways[name] < 0), key=lambda name: ways[name])
+    if not (rising and falling):
+        return
+    first, *others = [rising[0], falling[0], *rising[1:], *falling[1:]]
+    named = [
+        f"of {first} {course(moves[first], three)}",
+        *(f"that of {name} {course(moves[name], three)}" for name in others),
+    ]
+    more = [f"{len(named) - FEW} more move"] if len(named) > FEW + 1 else []
+    yield f"By {column}, the mean reward {listed([*(named[:FEW] if more else named), *more])}."
 
 
 def _over(trend: Trend, without: str) -> Iterator[str]:

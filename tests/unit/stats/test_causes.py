@@ -342,3 +342,23 @@ def test_the_bar_of_the_share_without_a_gradient_stands_beside_it_and_the_table_
     head, first = lines[at : at + 2]
     assert first.index("█") < head.index("over steps")
     assert first.index("█") > first.index("100%")
+
+
+@pytest.mark.parametrize("option", ["", " --by env_name"])
+def test_environments_that_move_against_each_other_are_told_where_the_mean_stays(option: str) -> None:
+    """12 steps of 12 rollouts: math is solved once more in each step, code once less, and the mean stays at 13/24."""
+    rows = [
+        {"prompt_id": f"{env}{step}", "step": step, "env_name": env, "reward": int(at <= (step if env == "math" else 11 - step))}
+        for step in range(12)
+        for env in ("math", "code")
+        for at in range(12)
+    ]  # fmt: skip
+    pl.DataFrame(rows).write_ndjson("run.jsonl")
+    said = facts_of(f"inspect run.jsonl{option}")["verdicts"]
+    assert (
+        "By env_name, the mean reward of math goes from 0.125 to 0.958 and that of code goes from 0.958 to 0.125."
+        in said
+    )
+    rising = [{**row, "reward": int(row["reward"] or row["env_name"] == "code")} for row in rows]
+    pl.DataFrame(rising).write_ndjson("run.jsonl")
+    assert "that of" not in " ".join(facts_of(f"inspect run.jsonl{option}")["verdicts"])
