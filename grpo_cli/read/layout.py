@@ -33,6 +33,7 @@ from grpo_cli.values.chat import is_message
 from grpo_cli.values.paths import PARENT, is_there, shown
 
 BY_TEXT = "(found by name, no id beside it)"
+SEVERAL = 2  # columns with "reward" in their names are parts of a reward, or rewards to choose from
 LISTED = 12  # columns listed in a message
 ID = r"(^|_)(u?u?id|idx|index)$"  # the name of an id ends with this
 
@@ -189,8 +190,14 @@ def with_names(draft: Layout, names: Sequence[str]) -> Layout:
         likely = "|".join(pattern for _, pattern in missing.values())
         what = " or ".join(what for what, _ in missing.values())
         cures = inside_of_record(draft.tables)
-        cures.append(f"name {'it' if len(missing) == 1 else 'them'} with {' and '.join(missing)}")
-        if not rewards:
+        parts = "" if rewards else _parts(draft.tables, names)
+        if parts:
+            cures.append(parts)
+            del missing["--reward NAME"]
+        if missing:
+            named = "the group key" if parts else "it" if len(missing) == 1 else "them"
+            cures.append(f"name {named} with {' and '.join(missing)}")
+        if not rewards and not parts:
             cures += [*numbers_inside(draft.tables), "rows without a reward must be scored first"]
         if isinstance(draft.tables[0], FileTable):  # a frame has no file to look at
             cures.append("grpo-adv schemas FILE shows what known layouts miss")
@@ -204,6 +211,15 @@ def of_single_reward(flag: str, reward: str) -> UsageError:
     """The error of an option about several rewards where one was found."""
     wrong = f"{flag} has no effect with one reward, {reward}"
     return UsageError(wrong, [Way("--reward", lead="name several with"), "leave it out"])
+
+
+def _parts(tables: Sequence[Table], names: Sequence[str]) -> str:
+    """Which columns of numbers are called a reward of something, such as format_reward, and how to name them; empty without several."""
+    parts = _with_numbers([name for name in names if "reward" in name.lower()], tables, names)
+    if len(parts) < SEVERAL:
+        return ""
+    could = f"{len(parts)} columns could be rewards: {_listed(parts, LIKELY_REWARD)}"
+    return f"{could}; name those that count with --reward NAME, once for each"
 
 
 def _listed(names: Sequence[str], likely: str) -> str:

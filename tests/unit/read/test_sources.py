@@ -367,3 +367,17 @@ def test_a_file_of_metrics_beside_rollouts_is_named(tmp_path: Path) -> None:
 def test_a_file_without_lines_of_json_has_no_broken_ones_to_skip(suffix: str) -> None:
     path = write(f"a{suffix}", [{"prompt_id": "a", "reward": 0.0}, {"prompt_id": "a", "reward": 1.0}])
     assert look(path, on_error="skip", method="dr-grpo").scored.rows[".advantage"].to_list() == [-0.5, 0.5]
+
+
+def test_columns_that_could_be_rewards_are_named_and_how_to_give_several() -> None:
+    path = made("uid,format_reward,correctness_reward,reward_note\nx,0,1,ok\nx,1,0,bad\n")
+    with pytest.raises(DataError) as raised:
+        look(path)
+    could = "2 columns could be rewards: format_reward, correctness_reward; name those that count with --reward NAME, once for each"
+    assert could in str(raised.value)
+    assert "must be scored first" not in str(raised.value)
+    path = made("other,format_reward,correctness_reward\nx,0,1\nx,1,0\n")
+    with pytest.raises(DataError) as raised:
+        look(path)
+    assert could in str(raised.value)
+    assert "name the group key with --group NAME" in str(raised.value)
