@@ -218,8 +218,8 @@ def _parts(tables: Sequence[Table], names: Sequence[str]) -> str:
     parts = _with_numbers([name for name in names if "reward" in name.lower()], tables, names)
     if len(parts) < SEVERAL:
         return ""
-    could = f"{len(parts)} columns could be rewards: {_listed(parts, LIKELY_REWARD)}"
-    return f"{could}; name those that count with --reward NAME, once for each"
+    could = f"{len(parts)} columns could be rewards ({_listed(parts, LIKELY_REWARD)})"
+    return f"{could}: name those that count with --reward NAME, once for each"
 
 
 def _listed(names: Sequence[str], likely: str) -> str:

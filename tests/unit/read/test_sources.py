@@ -373,7 +373,7 @@ def test_columns_that_could_be_rewards_are_named_and_how_to_give_several() -> No
     path = made("uid,format_reward,correctness_reward,reward_note\nx,0,1,ok\nx,1,0,bad\n")
     with pytest.raises(DataError) as raised:
         look(path)
-    could = "2 columns could be rewards: format_reward, correctness_reward; name those that count with --reward NAME, once for each"
+    could = "2 columns could be rewards (format_reward, correctness_reward): name those that count with --reward NAME, once for each"
     assert could in str(raised.value)
     assert "must be scored first" not in str(raised.value)
     path = made("other,format_reward,correctness_reward\nx,0,1\nx,1,0\n")
