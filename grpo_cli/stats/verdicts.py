@@ -269,7 +269,7 @@ def is_unclear(of: Course) -> bool:
 def unclear(of: Course, shown: Callable[[float], str]) -> str:
     """The ends of something of which nobody can tell whether it moves."""
     first, *_, last = way(of, shown)
-    return first if first == last else f"{first} at first, {last} at last"
+    return f"{first} at first and at last" if first == last else f"{first} at first, {last} at last"
 
 
 def unmoved(of: Course, shown: Callable[[float], str]) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from grpo_cli.stats.courses import course, fifths, step_effects
 from grpo_cli.stats.intervals import beyond, quantile
-from grpo_cli.stats.verdicts import changed, percent
+from grpo_cli.stats.verdicts import changed, percent, unclear
 from tests.support.command import facts_of, ran
 from tests.support.trend_runs import KINDS, PROMPTS, STEPS, Kind, courses, drawn
 
@@ -254,6 +254,9 @@ def test_what_nobody_can_tell_is_said_so_with_points_without_an_exponent() -> No
     said = " ".join(facts_of("inspect run.jsonl")["verdicts"])
     assert "12 steps cannot tell whether the " in said
     assert "e+" not in said
+    level = course(np.arange(12), np.tile([0.0, 1.0], 6), range(12))
+    assert level is not None
+    assert (level.shape, unclear(level, percent)) == ("few", "50% at first and at last")
     assert changed(1.1, percent) == "+110 points"
 
 
