@@ -23,7 +23,7 @@ class TrendLine:
     """The rows and groups with one value of a column.
 
     `mean` and `std` are of the rows, `group_std` is the mean std of the groups, and the shares are of groups with two rewards
-    to compare.
+    to compare; these are None where more than a few groups have rows of several values.
     """
 
     value: Any  # of the column; None for rows without one
