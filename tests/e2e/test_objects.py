@@ -668,7 +668,7 @@ def test_every_option_does_with_an_object_what_it_does_with_a_file(s3: Bucket, l
         here = line
         for name, path in local.items():
             here = here.replace(name, f"{place}{path}")
-        ended = adv(here)
+        ended = adv(here, COLUMNS="120")  # the longer names of objects are not cut
         said = [re.sub(r"[\d.]+ s\b", "", text).replace(place, "") for text in (ended.out, ended.err)]
         return ended.status, *(" ".join(text.replace("s3: //", "").split()) for text in said)
 
