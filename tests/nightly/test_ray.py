@@ -55,15 +55,17 @@ def test_every_method_gives_the_same_on_ray(method: str, tmp_path: Path) -> None
     folder = ray_runs.shards(tmp_path / "in", ray_runs.rows(binary=method in BINARY))
     batch = Plan.of({"estimator.name": method}).uses_batch
     options: dict[str, Any] = {"method": method, "group": "prompt_id", **ray_runs.options_of(method)}
-    ray_runs.both(tmp_path, folder, **options, batch_by="input" if batch else None)
+    if batch:
+        options["batch_by"] = "input"
+    ray_runs.both(tmp_path, folder, **options)
 
 
 @pytest.mark.usefixtures("_cluster")
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
 def test_batches_rollouts_and_files_cut_into_sections(suffix: str, tmp_path: Path) -> None:
     folder = ray_runs.shards(tmp_path / "in", ray_runs.rows(2000), suffix=suffix)
-    options: dict[str, Any] = {"group": "prompt_id", "reward": ["reward", "other=0.5"], "batch_by": "input"}
-    ray_runs.both(tmp_path / "a", folder, whiten="sample", scale="batch", **options)
+    options: dict[str, Any] = {"group": "prompt_id", "reward": ["reward", "other=0.5"]}
+    ray_runs.both(tmp_path / "a", folder, whiten="sample", scale="batch", batch_by="input", **options)
     ray_runs.both(tmp_path / "b", folder, rollout="rollout", rollout_reward="last", **options)
 
 
