@@ -13,8 +13,6 @@ from grpo_cli.errors import Way
 from grpo_cli.stats.difficulty import pass_at
 from grpo_cli.stats.intervals import OF_RATE, Estimate, estimate, renumbered
 
-BY_DRAWS = {"pass_at": Way("--pass-at", fill="K"), "pass_all": Way("--pass-at", fill="K")}
-
 
 @dataclass(frozen=True)
 class Pass:
@@ -27,17 +25,12 @@ class Pass:
     left_out: int  # prompts of the run with fewer than `k` scored rollouts
 
 
-@dataclass(frozen=True)
-class Draws:
-    """What k rollouts of each group solve, see --pass-at, and how many groups have only solved ones, some, or none."""
+class ByDraws:
+    """What has `passes`, whose numbers a condition names by k."""
 
-    GATED: ClassVar = BY_DRAWS
+    GATED: ClassVar = {"pass_at": Way("--pass-at", fill="K"), "pass_all": Way("--pass-at", fill="K")}
 
-    solved_at: float  # the least reward of a solved rollout: 1 if all rewards lie in 0..1, else the highest
-    always: int  # groups in which every rollout is solved
-    sometimes: int  # groups in which some are
-    never: int  # groups in which none is
-    passes: Sequence[Pass]  # one for each number of --pass-at
+    passes: Sequence[Pass]
 
     @property
     def pass_at(self) -> Mapping[str, Estimate | None]:
@@ -48,6 +41,17 @@ class Draws:
     def pass_all(self) -> Mapping[str, Estimate | None]:
         """The mean chance that all of k rollouts are solved, by k."""
         return {str(one.k): one.pass_all for one in self.passes}
+
+
+@dataclass(frozen=True)
+class Draws(ByDraws):
+    """What k rollouts of each group solve, see --pass-at, and how many groups have only solved ones, some, or none."""
+
+    solved_at: float  # the least reward of a solved rollout: 1 if all rewards lie in 0..1, else the highest
+    always: int  # groups in which every rollout is solved
+    sometimes: int  # groups in which some are
+    never: int  # groups in which none is
+    passes: Sequence[Pass]  # one for each number of --pass-at
 
 
 def of_groups(n: Index, solved: Index, solved_at: float, draws: Sequence[int]) -> Draws | None:

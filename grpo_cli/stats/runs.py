@@ -45,7 +45,7 @@ from grpo_cli.stats.intervals import (
     p_value,
     p_value_of_clusters,
 )
-from grpo_cli.stats.passes import BY_DRAWS, Pass
+from grpo_cli.stats.passes import ByDraws, Pass
 from grpo_cli.stats.passes import of_prompts as of_draws
 from grpo_cli.stats.trends import Trend
 from grpo_cli.stats.verdicts import TRUNCATED, percent
@@ -55,10 +55,8 @@ MANY = 3  # runs whose names are shortened
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(ByDraws):
     """What a run solves, over all of its own prompts."""
-
-    GATED: ClassVar = BY_DRAWS
 
     name: str  # from --against NAME=PATH, else its first input, and how many more
     inputs: Sequence[str]  # the files of the run
@@ -68,16 +66,6 @@ class Run:
     passes: Sequence[Pass]  # one for each number of --pass-at; empty without it
     # how many values of --cluster these prompts have; absent without it
     clusters: int | None = field(default=None, metadata=asked_by("--cluster", "COL"))
-
-    @property
-    def pass_at(self) -> Mapping[str, Estimate | None]:
-        """The mean chance that at least one of k rollouts is solved, by k."""
-        return {str(one.k): one.pass_at for one in self.passes}
-
-    @property
-    def pass_all(self) -> Mapping[str, Estimate | None]:
-        """The mean chance that all of k rollouts are solved, by k."""
-        return {str(one.k): one.pass_all for one in self.passes}
 
 
 @dataclass(frozen=True)
